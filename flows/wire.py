@@ -115,7 +115,7 @@ class OutgoingRequest(_Headed):
 
     @cached_property
     def json(self) -> Any:
-        """The parsed JSON body. A repeated member name is refused: servers disagree on which one counts (RFC 8259 4)."""
+        """The parsed JSON body. A repeated member name is refused: servers disagree on which one counts (RFC 8259)."""
         if self.content_type != "application/json" and not self.content_type.endswith("+json"):
             raise UnreadableBody(f"not JSON: content type is {self.content_type or 'absent'}")
         return _json(self._readable_body())
