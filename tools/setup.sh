@@ -61,8 +61,9 @@ if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
     "$python" -m venv --clear "$venv"
 fi
 
+# Twice quiet: errors are shown, the warnings of a machine's own pip settings are not.
 pip() {
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input "$@"
+    "$venv/bin/python" -m pip install --quiet --quiet --disable-pip-version-check --no-input "$@"
 }
 
 echo "Installing the packages that requirements.lock pins."
