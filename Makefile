@@ -34,7 +34,7 @@ check: $(PACKAGES) ## Format, lint, types, import contracts, freshness of docs a
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/mypy --package tools
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python tools/docs.py --check
 	@$(BIN)/python tools/lock.py
 
