@@ -125,11 +125,10 @@ class App:
 
     def _sign_in(self, request: Request) -> Plan:
         fields = request.fields()
-        user = fields.get("user", "")
+        user, wanted = fields.get("user", ""), fields.get("next", "/")
         if user not in ACCOUNTS or fields.get("password") != PASSWORD:
             error = "That name and password do not match an account."
-            return Plan.of(self._pages.login(request, error=error, user=user))
-        wanted = fields.get("next", "/")
+            return Plan.of(self._pages.login(request, error=error, user=user, wanted=wanted))
         local = wanted if re.match(r"/(?![/\\])", wanted) else "/"  # never to another site
         secure = "; Secure" if request.scheme == "https" else ""
 

@@ -98,8 +98,9 @@ class Pages:
         wanted = request.target if request.method == "GET" else request.path
         return f"/login?next={quote(wanted, safe='')}"
 
-    def login(self, request: Request, error: str = "", user: str = "") -> Response:
-        return self.render(request, "login.html", next=request.query.get("next", "/"), error=error, user=user)
+    def login(self, request: Request, error: str = "", user: str = "", wanted: str | None = None) -> Response:
+        wanted = request.query.get("next", "/") if wanted is None else wanted
+        return self.render(request, "login.html", next=wanted, error=error, user=user)
 
     def published(self, request: Request) -> Response:
         wanted = request.query.get("page", "1")
