@@ -1,8 +1,8 @@
 """Where evidence is kept: bytes under their SHA-256, written once and never changed.
 
-The `EvidenceStore` protocol is the contract; `FileStore` keeps it on a local file system. A store knows nothing of what the
-bytes mean and never redacts: by the time bytes arrive here they must already be masked (D2). It may not overwrite, and it may
-not hand out bytes whose hash is not the one asked for (D3).
+The `EvidenceStore` protocol is the contract; `FileStore` keeps it on a local file system. A store knows nothing of
+what the bytes mean and never redacts: by the time bytes arrive here they must already be masked (D2). It may not
+overwrite, and it may not hand out bytes whose hash is not the one asked for (D3).
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ class EvidenceMissing(EvidenceError):
 
     def __init__(self, sha256: str) -> None:
         self.sha256 = sha256
-        super().__init__(f"evidence {sha256} is not in the store. Restore it from a backup, or ask retention when it was removed.")
+        super().__init__(
+            f"evidence {sha256} is not in the store. Restore it from a backup, or ask retention when it was removed."
+        )
 
 
 class StoreFull(EvidenceError):
@@ -59,8 +61,9 @@ class StoreFull(EvidenceError):
         self.needed = needed
         self.free = free
         super().__init__(
-            f"no room for evidence in {root}: {needed} bytes to write, {free} bytes free, {minimum_free} bytes must stay free. "
-            "Free some space, apply retention, or move the evidence folder; then run again."
+            f"no room for evidence in {root}: {needed} bytes to write, {free} bytes free, "
+            f"{minimum_free} bytes must stay free. Free some space, apply retention, or move the evidence folder; "
+            "then run again."
         )
 
 
@@ -78,8 +81,8 @@ class EvidenceStore(Protocol):
 
     * **Durable on return.** When `put` returns, the bytes survive a kill of the process and a loss of power.
     * **All or nothing.** A `put` that did not return leaves nothing that `get`, `exists` or `hashes` would show.
-    * **Create-only.** Bytes stored once are never rewritten. Putting the same bytes again stores nothing and returns the same
-      `Blob`; if what is stored under that hash was altered meanwhile, it raises `EvidenceAltered` instead.
+    * **Create-only.** Bytes stored once are never rewritten. Putting the same bytes again stores nothing and returns
+      the same `Blob`; if what is stored under that hash was altered meanwhile, it raises `EvidenceAltered` instead.
     * **Checked on the way out.** `get` hashes what it read and raises `EvidenceAltered` when it differs.
     * **Concurrent.** Several threads and processes may use one store at once.
 
@@ -95,7 +98,8 @@ class EvidenceStore(Protocol):
         ...
 
     def path(self, sha256: str) -> Path:
-        """A local file for a person to open; not re-hashed. A remote store fetches one first. Raises `EvidenceMissing`."""
+        """A local file for a person to open; not re-hashed. A remote store fetches one first. Raises
+        `EvidenceMissing`."""
         ...
 
     def exists(self, sha256: str) -> bool:
@@ -110,9 +114,10 @@ class EvidenceStore(Protocol):
 class FileStore:
     """An `EvidenceStore` in a folder: ``root/blobs/ab/abcd…``, folders 0700, files 0600.
 
-    `minimum_free_bytes` must stay free after a write; 0 means that only a really full disk refuses. A write goes to a locked
-    temporary file beside its final place, is synced, linked (which fails if the name exists), and the folder is synced. What a
-    killed writer left is removed when a store is opened; a lock tells it from the file of a writer that is still alive.
+    `minimum_free_bytes` must stay free after a write; 0 means that only a really full disk refuses. A write goes to a
+    locked temporary file beside its final place, is synced, linked (which fails if the name exists), and the folder
+    is synced. What a killed writer left is removed when a store is opened; a lock tells it from the file of a writer
+    that is still alive.
     """
 
     def __init__(self, root: Path, *, minimum_free_bytes: int = MINIMUM_FREE_BYTES) -> None:
@@ -199,10 +204,11 @@ class FileStore:
 
 
 def write_replacing(place: Path, data: bytes) -> None:
-    """Write a small file so that a reader sees the old bytes or the new ones, never a mixture; durable on return; mode 0600.
+    """Write a small file so that a reader sees the old bytes or the new ones, never a mixture; durable on return;
+    mode 0600.
 
-    For files that are meant to change, such as a manifest that grows, and that have one writer. What a killed writer left
-    is taken over by the next. Raises OSError.
+    For files that are meant to change, such as a manifest that grows, and that have one writer. What a killed writer
+    left is taken over by the next. Raises OSError.
     """
     _make_private_folder(place.parent)
     partial = place.parent / f"{_PARTIAL}{place.name}"
@@ -220,7 +226,8 @@ def write_replacing(place: Path, data: bytes) -> None:
 
 
 def _write_new(final: Path, data: bytes) -> bool:
-    """Write `data` under a name that must not exist yet. False: a store that was just opened took our file away, try again."""
+    """Write `data` under a name that must not exist yet. False: a store that was just opened took our file away, try
+    again."""
     partial = final.parent / f"{_PARTIAL}{secrets.token_hex(8)}"
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
