@@ -112,6 +112,8 @@ def answer(request: Request) -> Response | None:
         return None
     if path == f"{TARGETS}{Hazard.REDIRECT307}/start":
         return redirect(f"{TARGETS}{Hazard.REDIRECT307}", 307)
+    if name == Hazard.SPECRULES and request.method == "GET":
+        return _helper(name)  # the page to prerender: fetching it is the first hit, its script the second
     response = plain("ok").with_header("Access-Control-Allow-Origin", "*")
     if name == Hazard.DOWNLOAD_POST:
         return response.with_header("Content-Disposition", 'attachment; filename="hazard.txt"')

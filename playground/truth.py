@@ -184,7 +184,13 @@ class Truth:
     def set_hazard(
         self, name: Hazard | str | None, where: Place | str = "composer", argument: str | None = None
     ) -> None:
-        """Let pages of that place carry this hazard in place of any other; None takes it away."""
+        """Let pages of that place carry this hazard in place of any other; None takes it away.
+
+        `argument` is the UDP port on 127.0.0.1 for `webrtc`; the others take none.
+        Raises ValueError for an unknown hazard or place, or `webrtc` without its port.
+        """
+        if name == Hazard.WEBRTC and not (argument or "").isdecimal():
+            raise ValueError("webrtc needs a UDP port as its argument")
         values = None if name is None else (Hazard(name).value, Place(where).value, argument)
         with self._transaction() as db:
             db.execute("DELETE FROM hazards")

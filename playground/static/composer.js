@@ -33,7 +33,7 @@ window.composer = {
     try { answer = JSON.parse(text); } catch { /* said below: an answer that is not JSON is no success */ }
     if (response.ok && answer) return answer;
     if (response.ok) throw new Error('The site’s answer could not be read. Look at your notices.');
-    throw new Error(answer?.error ?? `The site answered ${response.status}.`);
+    throw new Error(answer?.error ?? `The site answered ${response.status}. Your text is still here.`);
   },
 
   toast(text, link) {

@@ -82,7 +82,7 @@ const HAZARDS = {
   specrules: () => {
     const rules = Object.assign(document.createElement('script'), { type: 'speculationrules' });
     rules.text = JSON.stringify({
-      prerender: [{ source: 'list', urls: [helper('specrules')], eagerness: 'immediate' }],
+      prerender: [{ source: 'list', urls: [target('specrules')], eagerness: 'immediate' }],
     });
     document.head.append(rules);
   },
@@ -116,7 +116,7 @@ const HAZARDS = {
     const key = `reloaded ${location.pathname}`;
     if (window.composer || sessionStorage.getItem(key)) return;
     sessionStorage.setItem(key, 'yes');
-    addEventListener('load', () => setTimeout(() => location.reload(), 50));
+    setTimeout(() => location.reload(), 50);
   },
 
   webrtc: (argument) => {
@@ -129,5 +129,6 @@ const HAZARDS = {
 function startHazard({ name, argument, afterPublish }) {
   const run = () => HAZARDS[name](argument);
   if (afterPublish) document.addEventListener('composer:published', run, { once: true });
-  else run();
+  else if (document.readyState === 'complete') run();
+  else addEventListener('load', run, { once: true });
 }
