@@ -44,9 +44,7 @@ class Visitor:
     def __post_init__(self) -> None:
         self.csrf = csrf_of(self.session)
 
-    def send(
-        self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
-    ) -> None:
+    def send(self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> None:
         cookie = {"Cookie": f"{SESSION_COOKIE}={self.session}"} if self.session else {}
         self.connection.request(method, path, body, {**cookie, **(headers or {})})
 

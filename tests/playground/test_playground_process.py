@@ -61,9 +61,7 @@ def test_it_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
         "import sys, time\nfrom playground.process import Playground\n"
         "site = Playground.start(sys.argv[1])\nprint(site.pid, flush=True)\ntime.sleep(60)\n"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, cwd=ROOT
-    ) as parent:
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, cwd=ROOT) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         parent.kill()
@@ -146,9 +144,7 @@ def test_the_private_key_is_for_its_owner_only(site: Playground) -> None:
 def test_faults_strike_on_tls_too(site: Playground, fault: str) -> None:
     session = site.truth.open_session("editor")
     context = ssl.create_default_context(cafile=site.ca)
-    connection = http.client.HTTPSConnection(
-        "localhost", urlsplit(site.tls).port, context=context, timeout=5
-    )
+    connection = http.client.HTTPSConnection("localhost", urlsplit(site.tls).port, context=context, timeout=5)
     site.truth.inject(fault, path_prefix="/api")
     connection.request(
         "POST",

@@ -50,9 +50,7 @@ def test_a_draft_is_seen_by_its_author_only(site: Playground, editor, stranger) 
 
 def test_the_list_is_paged_newest_first_with_a_total(site: Playground, stranger) -> None:
     for number in range(45):
-        site.truth.create(
-            account="second", title=f"Number {number}", body="", state="published", variant="form"
-        )
+        site.truth.create(account="second", title=f"Number {number}", body="", state="published", variant="form")
     first = stranger.get("/")
     titles = re.findall(r"Number \d+", first.text)
     assert titles == [f"Number {n}" for n in range(44, 24, -1)]
