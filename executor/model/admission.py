@@ -45,7 +45,7 @@ class Refusal(StrEnum):
 
 _SENTENCES = {
     Refusal.ALREADY_DISPATCHED: "This operation was dispatched before; it is not submitted again. Read its receipt.",
-    Refusal.DISPOSITION_CLOSED: "A person has closed this operation; it stays closed.",
+    Refusal.DISPOSITION_CLOSED: "A person has set this operation aside. It runs only while its disposition is `open`.",
     Refusal.STOPPED: "A stop is set for this flow, this account or everything. Lift it once somebody has looked.",
     Refusal.NOT_AUTHORIZED: "Nobody has approved this operation. Approve it, then run it.",
     Refusal.APPROVAL_REVOKED: "The approval was revoked. Approve the operation again if it is still meant.",
@@ -119,7 +119,7 @@ def refusal(snapshot: Snapshot) -> Refused | None:
 
     if state.dispatch is not Dispatch.NOT_STARTED:
         return Refused(Refusal.ALREADY_DISPATCHED)
-    if operation.disposition in (Disposition.ABANDONED, Disposition.CLOSED):
+    if operation.disposition is not Disposition.OPEN:
         return Refused(Refusal.DISPOSITION_CLOSED)
     if stops := stops_for(snapshot.stops, flow=operation.flow.name, account_key=operation.account_key):
         return Refused(Refusal.STOPPED, stops)
@@ -163,14 +163,12 @@ def approval_refusal(
     operation: Operation, approval: Approval | None, flow: FlowBinding, now: datetime
 ) -> Refusal | None:
     """Why the approval does not permit exactly this operation with exactly this code, or None (B1)."""
-    if approval is None:
+    if approval is None or operation.state.permission is Permission.PENDING:
         return Refusal.NOT_AUTHORIZED
     if approval.revoked_at is not None or operation.state.permission is Permission.REVOKED:
         return Refusal.APPROVAL_REVOKED
     if now >= approval.expires or operation.state.permission is Permission.EXPIRED:
         return Refusal.APPROVAL_EXPIRED
-    if operation.state.permission is not Permission.AUTHORIZED:
-        return Refusal.NOT_AUTHORIZED
     if approval.used >= approval.attempts:
         return Refusal.APPROVAL_SPENT
     bound = (approval.operation, approval.fingerprint, approval.account, approval.destination, approval.action)

@@ -15,7 +15,7 @@ class RetryReason(StrEnum):
     """Why a further attempt is, or is not, possible."""
 
     NOT_STARTED = "not_started"
-    """There was no attempt yet; this is not a retry."""
+    """There was no attempt yet, or a further one has been opened and not begun; nothing is left to decide."""
     ATTEMPT_OPEN = "attempt_open"
     SUCCEEDED = "succeeded"
     ACCEPTED = "accepted"
@@ -88,6 +88,10 @@ def eligibility(
             # Not one byte was written, but the release itself was committed: `absolute` means one release, ever.
             if policy is Policy.ABSOLUTE and operation.releases > 0:
                 return Eligibility(Permits.NOTHING, RetryReason.RELEASE_SPENT)
+            # An earlier attempt that may have been sent was rejected by proven absence, or there would be no later one.
+            # What opened the later one, a decision or a key, was for that one: the next needs its own.
+            if any(attempt.transmission is not Transmission.NONE_PROVEN for attempt in operation.attempts):
+                return _after_rejected(policy, key, by_absence=True)
             return Eligibility(Permits.FRESH_APPROVAL, RetryReason.NONE_PROVEN)
         case Outcome.UNKNOWN:
             return _after_unknown(policy, key, reconciliation_ended)

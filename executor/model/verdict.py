@@ -6,7 +6,8 @@ First cut of a function that only ever gets stricter inputs. Its rules:
 2. Only a complete answer under a named clause, or an establishing observation, moves an outcome. Page signs, titles
    and addresses never do.
 3. An item counts as this attempt's only when it is new: its id is not in the baseline that was read before the claim.
-   Without a baseline, only the provider's own id from the answer counts.
+   Without a baseline, only the provider's own id from the answer counts. An answer that names an item of the baseline
+   names something older than the attempt.
 4. Absence counts only under the contract's guarantee: its view, read completely, after its window (D6).
 5. Contradictions are kept as a discrepancy beside the outcome; nothing is upgraded over one (D8).
 """
@@ -47,6 +48,10 @@ class Discrepancy(StrEnum):
     ANSWER_AND_VIEW_DIFFER = "answer_and_view_differ"
     NOT_APPLIED_BUT_SEEN = "not_applied_but_seen"
     DONE_BUT_ABSENT = "done_but_absent"
+    SEEN_AND_ABSENT = "seen_and_absent"
+    """One look shows a new item, another is a complete listing after the window without it."""
+    NOT_NEW = "not_new"
+    """The answer names an item that was published before the attempt."""
     CONTENT_DIFFERS = "content_differs"
 
 
@@ -102,16 +107,18 @@ def verdict(
 ) -> Verdict | None:
     """The outcome that the evidence supports, or None when there is nothing to judge (`none_proven`).
 
-    `reading` is None without a complete answer. `baseline` holds the ids of the published list before the claim, None
-    when they could not be read.
+    `reading` is None without a complete answer, and is not looked at unless the transmission is `answered`. `baseline`
+    holds the ids of the published list before the claim, None when they could not be read.
     """
     if transmission is Transmission.NONE_PROVEN:
         return None
+    if transmission is not Transmission.ANSWERED:
+        reading = None
     seen = _Seen.of(looks, reading, baseline, account, guarantee)
     says = reading.says if reading is not None else Says.NOTHING
     match says:
         case Says.DONE if reading is not None and reading.item:
-            return _done(reading, reading.item, seen)
+            return _done(reading, reading.item, seen, baseline)
         case Says.ACCEPTED if reading is not None:
             return _accepted(reading, seen)
         case Says.NOT_APPLIED if reading is not None:
@@ -127,11 +134,17 @@ class _Seen:
     new: tuple[tuple[Item, tuple[str, ...]], ...]
     """Establishing, published, of this account, not in the baseline; with the evidence of the look. One per id."""
     not_final: tuple[tuple[Item, tuple[str, ...]], ...]
+    """The same, in another state than published. Drafts are left out: `prepare` leaves them behind, whatever came of
+    the effect."""
     absent: tuple[str, ...] | None
     """Evidence of an absence that counts, None when there is none."""
-    named: Item | None
+    wanted: str | None
+    """The id that the answer names."""
+    named: tuple[Item, ...]
     """The item that the answer names, wherever a view shows it."""
     weak: bool
+    altered: bool
+    """An item that is new, or may be, and matches in part: the site may have changed what it was given."""
     unplaced: bool
     """An establishing item that may be older: there is no baseline."""
     looked: bool
@@ -149,8 +162,8 @@ class _Seen:
         new: dict[str, tuple[Item, tuple[str, ...]]] = {}
         not_final: dict[str, tuple[Item, tuple[str, ...]]] = {}
         absent: tuple[str, ...] | None = None
-        named: Item | None = None
-        weak = unplaced = looked = failed = False
+        named: list[Item] = []
+        weak = altered = unplaced = looked = failed = False
         wanted = reading.item if reading is not None else None
         for look in looks:
             observation = look.observation
@@ -165,17 +178,55 @@ class _Seen:
             assert isinstance(observation, Found | Partial)
             for item in observation.items:
                 if item.id == wanted:
-                    named = item
+                    named.append(item)
+                known_new = item.id not in baseline if baseline is not None else item.id == wanted
                 if not item.strength.establishes or item.account != account:
                     weak = True
+                    if item.strength is Strength.PARTIAL and item.id not in (baseline or ()):
+                        altered = True
                 elif item.state is not ItemState.PUBLISHED:
-                    if baseline is not None and item.id not in baseline:
+                    if known_new and item.state is not ItemState.DRAFT:
                         not_final.setdefault(item.id, (item, look.evidence))
-                elif item.id == wanted or (baseline is not None and item.id not in baseline):
+                elif known_new:
                     new.setdefault(item.id, (item, look.evidence))
                 elif baseline is None:
                     unplaced = True
-        return cls(tuple(new.values()), tuple(not_final.values()), absent, named, weak, unplaced, looked, failed)
+        return cls(
+            tuple(new.values()),
+            tuple(not_final.values()),
+            absent,
+            wanted,
+            tuple(named),
+            weak,
+            altered,
+            unplaced,
+            looked,
+            failed,
+        )
+
+    @property
+    def queued(self) -> tuple[tuple[Item, tuple[str, ...]], ...]:
+        """Taken in and not finished."""
+        return tuple(one for one in self.not_final if one[0].state in (ItemState.QUEUED, ItemState.SCHEDULED))
+
+    @property
+    def matching(self) -> tuple[str, ...]:
+        """The ids of what this attempt may have brought about, published or on the way."""
+        return tuple(sorted({item.id for item, _ in self.new + self.queued}))
+
+    @property
+    def evidence(self) -> tuple[str, ...]:
+        """Of every look that shows something new, each once."""
+        return tuple(dict.fromkeys(e for _, es in self.new + self.not_final for e in es))
+
+    @property
+    def named_unfinished(self) -> Item | None:
+        """The item that the answer names, where the account's own view shows it in another state than published and
+        none shows it published."""
+        own = [item for item in self.named if item.strength.establishes]
+        if any(item.state is ItemState.PUBLISHED for item in own):
+            return None
+        return own[0] if own else None
 
 
 def _absence_counts(look: Look, observation: NotFound, guarantee: Guarantee | None) -> bool:
@@ -187,29 +238,42 @@ def _absence_counts(look: Look, observation: NotFound, guarantee: Guarantee | No
     )
 
 
-def _done(reading: Reading, item: str, seen: _Seen) -> Verdict:
-    ids = {found.id for found, _ in seen.new}
-    evidence = reading.evidence + tuple(e for _, es in seen.new for e in es)
-    if ids and item not in ids:
+def _done(reading: Reading, item: str, seen: _Seen, baseline: frozenset[str] | None) -> Verdict:
+    evidence = reading.evidence + seen.evidence
+
+    def contradiction(why: str, discrepancy: Discrepancy, more: tuple[str, ...] = ()) -> Verdict:
         return Verdict(
             outcome=Outcome.UNKNOWN,
             reason=VerdictReason.CONTRADICTION,
-            why=f"The answer names item {item}, the site shows {', '.join(sorted(ids))} as new.",
-            evidence=evidence,
-            discrepancy=Discrepancy.ANSWER_AND_VIEW_DIFFER,
+            why=why,
+            evidence=evidence + more,
+            discrepancy=discrepancy,
+        )
+
+    if baseline is not None and item in baseline:
+        return contradiction(
+            f"The answer names item {item}, which was published before this attempt.", Discrepancy.NOT_NEW
+        )
+    if seen.matching and item not in seen.matching:
+        return contradiction(
+            f"The answer names item {item}, the site shows {', '.join(seen.matching)} as new.",
+            Discrepancy.ANSWER_AND_VIEW_DIFFER,
+        )
+    if (unfinished := seen.named_unfinished) is not None:
+        return contradiction(
+            f"The answer says that item {item} is finished, the site shows it as {unfinished.state.value}.",
+            Discrepancy.ANSWER_AND_VIEW_DIFFER,
         )
     if seen.absent is not None:
-        return Verdict(
-            outcome=Outcome.UNKNOWN,
-            reason=VerdictReason.CONTRADICTION,
-            why=f"The answer names item {item}, and a complete listing after the window does not hold it.",
-            evidence=evidence + seen.absent,
-            discrepancy=Discrepancy.DONE_BUT_ABSENT,
+        return contradiction(
+            f"The answer names item {item}, and a complete listing after the window does not hold it.",
+            Discrepancy.DONE_BUT_ABSENT,
+            seen.absent,
         )
     discrepancy = None
-    if len(ids) > 1:
+    if len(seen.matching) > 1:
         discrepancy = Discrepancy.DUPLICATE
-    elif seen.named is not None and seen.named.strength is Strength.PARTIAL:
+    elif any(named.strength is Strength.PARTIAL for named in seen.named):
         discrepancy = Discrepancy.CONTENT_DIFFERS
     return Verdict(
         outcome=Outcome.SUCCEEDED,
@@ -223,27 +287,33 @@ def _done(reading: Reading, item: str, seen: _Seen) -> Verdict:
 
 
 def _accepted(reading: Reading, seen: _Seen) -> Verdict:
-    if len(seen.new) == 1:
+    other = reading.item is not None and bool(seen.matching) and reading.item not in seen.matching
+    if len(seen.new) == 1 and len(seen.matching) == 1 and not other:
         return _by_looking(seen)
+    discrepancy = None
+    if len(seen.matching) > 1:
+        discrepancy = Discrepancy.DUPLICATE
+    elif other:
+        discrepancy = Discrepancy.ANSWER_AND_VIEW_DIFFER
     return Verdict(
         outcome=Outcome.ACCEPTED,
         reason=VerdictReason.ACCEPTED_BY_ANSWER,
         why=f"The site has taken it in and not finished it ({reading.clause}).",
         item=reading.item,
         url=reading.url,
-        evidence=reading.evidence,
-        discrepancy=Discrepancy.DUPLICATE if len(seen.new) > 1 else None,
+        evidence=reading.evidence + seen.evidence,
+        discrepancy=discrepancy,
     )
 
 
 def _not_applied(reading: Reading, seen: _Seen) -> Verdict:
     if seen.new or seen.not_final:
-        shown = ", ".join(sorted(item.id for item, _ in seen.new + seen.not_final))
+        shown = ", ".join(sorted({item.id for item, _ in seen.new + seen.not_final}))
         return Verdict(
             outcome=Outcome.UNKNOWN,
             reason=VerdictReason.CONTRADICTION,
             why=f"The answer says that it was not applied ({reading.clause}), and the site shows {shown} as new.",
-            evidence=reading.evidence + tuple(e for _, es in seen.new for e in es),
+            evidence=reading.evidence + seen.evidence,
             discrepancy=Discrepancy.NOT_APPLIED_BUT_SEEN,
         )
     return Verdict(
@@ -258,7 +328,28 @@ def _by_looking(seen: _Seen) -> Verdict:
     def unknown(reason: VerdictReason, why: str, **more: object) -> Verdict:
         return Verdict(outcome=Outcome.UNKNOWN, reason=reason, why=why, **more)  # type: ignore[arg-type]
 
-    if len(seen.new) == 1 and seen.absent is None:
+    if len(seen.matching) > 1:
+        return unknown(
+            VerdictReason.CONTRADICTION,
+            f"More than one new item matches: {', '.join(seen.matching)}.",
+            evidence=seen.evidence,
+            discrepancy=Discrepancy.DUPLICATE,
+        )
+    if seen.wanted is not None and seen.matching and seen.wanted not in seen.matching:
+        return unknown(
+            VerdictReason.CONTRADICTION,
+            f"The answer names item {seen.wanted}, the site shows {seen.matching[0]} as new.",
+            evidence=seen.evidence,
+            discrepancy=Discrepancy.ANSWER_AND_VIEW_DIFFER,
+        )
+    if seen.new and seen.absent is not None:
+        return unknown(
+            VerdictReason.CONTRADICTION,
+            f"One view shows the new item {seen.matching[0]}, a complete listing after the window does not hold it.",
+            evidence=seen.evidence + seen.absent,
+            discrepancy=Discrepancy.SEEN_AND_ABSENT,
+        )
+    if seen.new:
         item, evidence = seen.new[0]
         return Verdict(
             outcome=Outcome.SUCCEEDED,
@@ -268,27 +359,24 @@ def _by_looking(seen: _Seen) -> Verdict:
             url=item.url,
             evidence=evidence,
         )
-    if len(seen.new) > 1:
-        ids = ", ".join(sorted(item.id for item, _ in seen.new))
-        return unknown(
-            VerdictReason.CONTRADICTION,
-            f"More than one new item matches: {ids}.",
-            evidence=tuple(e for _, es in seen.new for e in es),
-            discrepancy=Discrepancy.DUPLICATE,
+    if seen.queued:
+        item, evidence = seen.queued[0]
+        return Verdict(
+            outcome=Outcome.ACCEPTED,
+            reason=VerdictReason.NOT_FINAL_STATE_SEEN,
+            why=f"The account's own view shows the new item {item.id} as {item.state.value}.",
+            item=item.id,
+            url=item.url,
+            evidence=evidence,
         )
     if seen.not_final:
         item, evidence = seen.not_final[0]
-        if item.state in (ItemState.QUEUED, ItemState.SCHEDULED):
-            return Verdict(
-                outcome=Outcome.ACCEPTED,
-                reason=VerdictReason.NOT_FINAL_STATE_SEEN,
-                why=f"The account's own view shows the new item {item.id} as {item.state.value}.",
-                item=item.id,
-                url=item.url,
-                evidence=evidence,
-            )
-        # A draft of the same material is what prepare leaves behind: it says nothing about the effect.
-    if seen.absent is not None and not seen.new:
+        return unknown(
+            VerdictReason.NOT_FINAL_STATE_SEEN,
+            f"The new item {item.id} is there, neither published nor on the way ({item.state.value}).",
+            evidence=evidence,
+        )
+    if seen.absent is not None and not seen.unplaced and not seen.altered:
         return Verdict(
             outcome=Outcome.REJECTED,
             reason=VerdictReason.ABSENT_UNDER_GUARANTEE,
