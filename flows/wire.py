@@ -2,19 +2,20 @@
 
 Pure values and parsers. Nothing here opens a socket, and nothing here decides: a reader that cannot read a body
 raises `UnreadableBody`, and whoever asked treats that as "does not match" (the gate then refuses the request).
+
+Readers are strict on purpose. A request body is what the site will read, not what we would like it to say: where two
+servers in use could read one body in two ways, it is unreadable here.
 """
 
 from __future__ import annotations
 
-import gzip
 import json
+import math
+import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from email.parser import BytesHeaderParser
-from email.policy import HTTP
 from functools import cached_property
-from io import BytesIO
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -83,9 +84,8 @@ class OutgoingRequest(_Headed):
 
     def query_value(self, name: str) -> str | None:
         """The value of a query name that occurs exactly once, else None: a repeated name is read differently by
-        different servers, so no rule may rest on it."""
-        values = [value for key, value in self.query if key == name]
-        return values[0] if len(values) == 1 else None
+        different servers, so no rule may rest on it. PHP's spellings of one name count as repeats."""
+        return _only(self.query, name)
 
     @cached_property
     def cookies(self) -> tuple[tuple[str, str], ...]:
@@ -103,12 +103,7 @@ class OutgoingRequest(_Headed):
         """The fields of an urlencoded or multipart body. Raises `UnreadableBody` for anything else."""
         body = self._readable_body()
         if self.content_type == "application/x-www-form-urlencoded":
-            try:
-                text = body.decode("ascii")
-                fields = parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text), errors="strict")
-            except (UnicodeDecodeError, ValueError) as error:
-                raise UnreadableBody(f"the urlencoded body cannot be read: {error}") from error
-            return Form(tuple(fields), ())
+            return Form(_urlencoded(body), ())
         if self.content_type == "multipart/form-data":
             return _multipart(self.header("content-type"), body)
         raise UnreadableBody(f"not a form: content type is {self.content_type or 'absent'}")
@@ -125,6 +120,10 @@ class OutgoingRequest(_Headed):
             raise UnreadableBody("the body of this request is not visible to the gate")
         if coding := self.header("content-encoding"):
             raise UnreadableBody(f"the body is encoded ({coding}); no rule reads an encoded request body")
+        if len(self.header_values("content-type")) > 1:
+            raise UnreadableBody("the request names its content type more than once")
+        if not _is_utf8(self.header("content-type")):
+            raise UnreadableBody(f"the body is in another charset than UTF-8: {self.header('content-type')}")
         return self.body
 
 
@@ -146,16 +145,15 @@ class Answer(_Headed):
     def content(self) -> bytes:
         """The body with gzip or deflate undone. Raises `UnreadableBody`."""
         coding = self.header("content-encoding").strip().lower()
-        if coding in ("", "identity"):
+        if coding in ("", "identity") or not self.body:
             return self.body
+        window = _WINDOWS.get(coding)
+        if window is None:
+            raise UnreadableBody(f"the answer is encoded as {coding}, which no contract reads")
         try:
-            if coding in ("gzip", "x-gzip"):
-                return _gunzip(self.body)
-            if coding == "deflate":
-                return _bounded(zlib.decompressobj(), self.body)
-        except (OSError, EOFError, zlib.error) as error:
+            return _inflate(coding, zlib.decompressobj(window), self.body)
+        except zlib.error as error:
             raise UnreadableBody(f"the {coding} answer cannot be decoded: {error}") from error
-        raise UnreadableBody(f"the answer is encoded as {coding}, which no contract reads")
 
     @property
     def text(self) -> str:
@@ -182,8 +180,7 @@ class Form:
 
     def get(self, name: str) -> str | None:
         """The value of a field that occurs exactly once, else None (see `OutgoingRequest.query_value`)."""
-        values = self.all(name)
-        return values[0] if len(values) == 1 else None
+        return _only((*self.fields, *((key, "") for key, _, _ in self.files)), name) if name in self else None
 
     def all(self, name: str) -> tuple[str, ...]:
         return tuple(value for key, value in self.fields if key == name)
@@ -204,6 +201,47 @@ def origin_of_url(url: str) -> str:
     return origin_of(parts.scheme, parts.hostname, parts.port or (443 if parts.scheme == "https" else 80))
 
 
+def _only(pairs: tuple[tuple[str, str], ...], name: str) -> str | None:
+    """The value of a name that stands alone. PHP reads `a.b`, `a b` and ` a_b` as `a_b`, and `a[]` replaces `a`."""
+    head, rest = _php_name(name)
+    found = [
+        (key, value)
+        for key, value in pairs
+        for other, others_rest in [_php_name(key)]
+        if other == head and (not rest or not others_rest or rest == others_rest)
+    ]
+    return found[0][1] if len(found) == 1 and found[0][0] == name else None
+
+
+def _php_name(name: str) -> tuple[str, str]:
+    head, bracket, rest = name.partition("\0")[0].lstrip(" ").partition("[")
+    return head.replace(".", "_").replace(" ", "_"), bracket + rest
+
+
+_CHARSET = re.compile(r"""charset\s*=\s*["']?([^\s;"',]*)""", re.IGNORECASE)
+
+
+def _is_utf8(content_type: str) -> bool:
+    return all(found.lower() in ("utf-8", "utf8") for found in _CHARSET.findall(content_type))
+
+
+_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+
+
+def _urlencoded(body: bytes) -> tuple[tuple[str, str], ...]:
+    """Fields as the WHATWG serialiser writes them. A bare `;` separates fields for some servers and not for others; a
+    broken escape is an error for some and text for others."""
+    try:
+        text = body.decode("ascii")
+        if ";" in text or _BAD_ESCAPE.search(text):
+            raise UnreadableBody("the urlencoded body holds a bare semicolon or a broken escape")
+        return tuple(parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text), errors="strict"))
+    except UnreadableBody:
+        raise
+    except ValueError as error:
+        raise UnreadableBody(f"the urlencoded body cannot be read: {error}") from error
+
+
 def _json(data: bytes) -> Any:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -214,38 +252,59 @@ def _json(data: bytes) -> Any:
     def no_constant(name: str) -> Any:
         raise UnreadableBody(f"the JSON body holds {name}, which JSON does not have")
 
+    def finite(digits: str) -> float:
+        number = float(digits)
+        if not math.isfinite(number):
+            raise UnreadableBody("the JSON body holds a number that is out of range")
+        return number
+
     try:
-        return json.loads(data.decode("utf-8"), object_pairs_hook=unique, parse_constant=no_constant)
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        value = json.loads(
+            data.decode("utf-8"), object_pairs_hook=unique, parse_constant=no_constant, parse_float=finite
+        )
+        if rb"\ud" in data.lower():  # half of a surrogate pair is text for some servers and an error for others
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnreadableBody:
+        raise
+    except (ValueError, RecursionError) as error:
         raise UnreadableBody(f"the JSON body cannot be read: {error}") from error
+    return value
 
 
-def _gunzip(data: bytes) -> bytes:
-    with gzip.GzipFile(fileobj=BytesIO(data)) as stream:
-        content = stream.read(MAX_DECODED + 1)
+_WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
+"""What `zlib` calls the codings of RFC 9110 section 8.4.1."""
+
+
+def _inflate(coding: str, decoder: Any, data: bytes) -> bytes:
+    """One stream and nothing after it: browsers read a second gzip member in different ways."""
+    content: bytes = decoder.decompress(data, MAX_DECODED + 1)
     if len(content) > MAX_DECODED:
         raise UnreadableBody(f"the answer decodes to more than {MAX_DECODED} bytes")
+    if not decoder.eof or decoder.unused_data:
+        raise UnreadableBody(f"the {coding} answer does not end where its stream does")
     return content
 
 
-def _bounded(decoder: Any, data: bytes) -> bytes:
-    content: bytes = decoder.decompress(data, MAX_DECODED)
-    if decoder.unconsumed_tail:
-        raise UnreadableBody(f"the answer decodes to more than {MAX_DECODED} bytes")
-    if not decoder.eof:
-        raise UnreadableBody("the deflate answer ends early")
-    return content
+_TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_MULTIPART = re.compile(
+    r"""multipart/form-data\s*;\s*boundary=(?:"([0-9A-Za-z'()+_,./:=? -]{1,70})"|([0-9A-Za-z'()+_,./:=?-]{1,70}))\s*""",
+    re.IGNORECASE,
+)
+_PART_HEADER = re.compile(rf"({_TOKEN}):[ \t]*([^\r\n]*)")
+_DISPOSITION = re.compile(r"""form-data;[ ]*name="([^"\\]*)"(?:;[ ]*filename="([^"\\]*)")?""", re.IGNORECASE)
+_PLAIN_ENCODINGS = ("", "7bit", "8bit", "binary")
 
 
 def _multipart(content_type: str, body: bytes) -> Form:
-    """RFC 7578, read strictly: every part must be framed exactly and carry a form-data disposition."""
-    header = BytesHeaderParser(policy=HTTP).parsebytes(b"content-type: " + content_type.encode("latin-1") + b"\r\n\r\n")
-    boundary = header["content-type"].params.get("boundary")
-    if not boundary:
-        raise UnreadableBody("the multipart body has no boundary")
-    delimiter = b"--" + boundary.encode("latin-1")
+    """RFC 7578 as browsers write it (WHATWG HTML section 4.10.21.8), and nothing else: one boundary that occurs
+    only where it separates, lines that end in CRLF, one quoted name without backslashes, no transfer encoding, no
+    multipart inside. `%22`, `%0D` and `%0A` in names stay as they were sent."""
+    match = _MULTIPART.fullmatch(content_type)
+    if match is None:
+        raise UnreadableBody("the multipart body has no boundary, or more parameters than one")
+    delimiter = b"--" + (match[1] or match[2]).encode("ascii")
     pieces = (b"\r\n" + body).split(b"\r\n" + delimiter)
-    if pieces[0].strip() or len(pieces) < 2 or not pieces[-1].startswith(b"--") or pieces[-1][2:].strip():
+    if pieces[0] or len(pieces) < 2 or pieces[-1] not in (b"--", b"--\r\n") or body.count(delimiter) != len(pieces) - 1:
         raise UnreadableBody("the multipart body is not framed as its boundary says")
     fields: list[tuple[str, str]] = []
     files: list[tuple[str, str, bytes]] = []
@@ -253,18 +312,31 @@ def _multipart(content_type: str, body: bytes) -> Form:
         head, separator, content = piece.removeprefix(b"\r\n").partition(b"\r\n\r\n")
         if not separator or not piece.startswith(b"\r\n"):
             raise UnreadableBody("a part of the multipart body has no head")
-        disposition = BytesHeaderParser(policy=HTTP).parsebytes(head + b"\r\n\r\n")["content-disposition"]
-        if disposition is None or disposition.content_disposition != "form-data":
-            raise UnreadableBody("a part of the multipart body is not form data")
-        name = disposition.params.get("name")
-        if name is None:
-            raise UnreadableBody("a part of the multipart body has no name")
-        filename = disposition.params.get("filename")
-        if filename is not None:
-            files.append((name, filename, content))
-            continue
         try:
-            fields.append((name, content.decode("utf-8")))
+            name, filename = _part_head(head.decode("utf-8"))
+            if filename is not None:
+                files.append((name, filename, content))
+            else:
+                fields.append((name, content.decode("utf-8")))
         except UnicodeDecodeError as error:
-            raise UnreadableBody(f"field {name!r} of the multipart body is not UTF-8") from error
+            raise UnreadableBody("a name or a field of the multipart body is not UTF-8") from error
     return Form(tuple(fields), tuple(files))
+
+
+def _part_head(head: str) -> tuple[str, str | None]:
+    """Field name and file name of one part."""
+    headers: dict[str, str] = {}
+    for line in head.split("\r\n"):
+        match = _PART_HEADER.fullmatch(line)
+        if match is None or match[1].lower() in headers:
+            raise UnreadableBody("the head of a part of the multipart body is broken, or repeats a header")
+        headers[match[1].lower()] = match[2].strip(" \t")
+    disposition = _DISPOSITION.fullmatch(headers.get("content-disposition", ""))
+    if disposition is None:
+        raise UnreadableBody("a part of the multipart body is not form data with one name")
+    if headers.get("content-transfer-encoding", "").lower() not in _PLAIN_ENCODINGS:
+        raise UnreadableBody("a part of the multipart body is in a transfer encoding")
+    kind = headers.get("content-type", "").lower()
+    if kind.startswith("multipart/") or not _is_utf8(kind):
+        raise UnreadableBody("a part of the multipart body is itself multipart, or not UTF-8")
+    return disposition[1], disposition[2]
