@@ -203,7 +203,14 @@ class Ledger(Protocol):
         """Close somebody else's attempt and raise the account's token in the same transaction (rule 5)."""
 
     # -- the ledger itself --------------------------------------------------------------------------------------------
-    def identity(self) -> LedgerIdentity: ...
+    def identity(self) -> LedgerIdentity:
+        """Who this ledger is and how far it has come."""
+
+    def verify_all(self) -> Verification:
+        """Hold every event against the chains, and every row against what its events make of it (A8)."""
+
+    def accept_as_it_is(self, *, by: Actor, why: str) -> None:
+        """A person's word that a ledger behind its anchor may claim again (C8). Raises `NotAPerson`."""
 
     def now(self) -> datetime:
         """The database's clock."""
@@ -218,8 +225,19 @@ class LedgerIdentity:
     id: str
     events: int
     head: str
-    """Hash over the heads of all operations, in order of their ids."""
+    """Running hash over the hashes of all events in the order of their commits; empty before the first."""
     schema: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """What holding every history against its chain and its projection came to. `flaws` are sentences, none when all
+    fits. Not checked: whether somebody who may write the database recomputed the whole of it, or put an older copy in
+    its place. Anchor and receipts outside the database show that."""
+
+    operations: int
+    events: int
+    flaws: tuple[str, ...]
 
 
 class LedgerError(Exception):
@@ -232,6 +250,14 @@ class CommitUncertain(LedgerError):
 
 class NoSuchOperation(LedgerError):
     """There is no operation of that id."""
+
+
+class NoSuchAttempt(LedgerError):
+    """There is no attempt of that id. When it was claimed, the ledger has gone back in time since."""
+
+
+class NoSuchStop(LedgerError):
+    """There is no stop of that id."""
 
 
 class AmbiguousId(LedgerError):
@@ -272,6 +298,10 @@ class ChainBroken(LedgerError):
 
 class SchemaTooNew(LedgerError):
     """The database was written by a newer version of the program. Use that version; nothing was changed."""
+
+
+class AnchorUnreadable(LedgerError):
+    """The anchor is there and cannot be read. Nothing is claimed until it is restored."""
 
 
 class LedgerUnavailable(LedgerError):

@@ -1,0 +1,73 @@
+"""Brings a database to the schema that this program knows, and refuses one that it does not know.
+
+A revision is written once and never changed afterwards. Nothing here may lose a row: a revision that would is a defect.
+alembic is loaded only when there is something to do, since most openings find the schema as it should be.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine, inspect, select
+from sqlalchemy.sql import column, table
+
+from executor.ledger.ledger import LedgerUnavailable, SchemaTooNew
+
+KNOWN = ("0001",)
+"""Every revision that this program can bring forward, in order."""
+
+SCHEMA = KNOWN[-1]
+"""The revision that the tables of this program describe."""
+
+_VERSIONS = table("alembic_version", column("version_num"))
+_LOCK = 0x1E7E_10C4
+"""Number of the advisory lock on PostgreSQL; any fixed one does."""
+
+
+def upgrade(engine: Engine) -> bool:
+    """Create or migrate the schema, in one transaction under a lock; true when something was done. Safe to call from
+    several processes at once.
+
+    Raises `SchemaTooNew` for a revision that this program does not know and `LedgerUnavailable` for a database that
+    belongs to something else; either is left as it was.
+    """
+    with engine.connect() as connection, connection.begin():
+        if _revision(connection) == SCHEMA:
+            return False
+    with engine.connect().execution_options(ledger_writes=True) as connection, connection.begin():
+        if connection.dialect.name == "postgresql":
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
+        if _revision(connection) == SCHEMA:  # another process was faster
+            return False
+        _migrate(connection)
+    return True
+
+
+def _revision(connection: Connection) -> str | None:
+    """The database's revision, None when it is empty. Raises when it is not for this program to touch."""
+    names = set(inspect(connection).get_table_names())
+    if not names:
+        return None
+    if _VERSIONS.name not in names or "ledger" not in names:
+        raise LedgerUnavailable(
+            "the database holds tables that are not a ledger's. Name another file or database for the ledger; "
+            "nothing was changed."
+        )
+    found = connection.execute(select(_VERSIONS.c.version_num)).scalars().all()
+    if len(found) != 1 or found[0] not in KNOWN:
+        raise SchemaTooNew(
+            f"the ledger's schema is {', '.join(found) or 'unnamed'}, and this program knows {SCHEMA}. It was written "
+            "by a newer version: use that version. Nothing was changed."
+        )
+    return str(found[0])
+
+
+def _migrate(connection: Connection) -> None:
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    command.upgrade(config, SCHEMA)
