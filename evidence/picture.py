@@ -69,7 +69,7 @@ def _mark(
     """An outline a little outside the control, and a small cross with an open middle at the point, both with a light
     halo."""
     gap, line, halo = 4 * scale, 2.5 * scale, 1.5 * scale
-    reach = 9 * scale
+    reach = 11 * scale
     left, top, right, bottom = box[0] - gap, box[1] - gap, box[2] + gap, box[3] + gap
     xs, ys = [left, right], [top, bottom]
     if point is not None:
@@ -93,11 +93,11 @@ def _mark(
         corners = (*at(left - grow, top - grow), *at(right + grow, bottom + grow))
         draw.rounded_rectangle(corners, radius=5 * scale * _SMOOTH, outline=colour, width=round(width * _SMOOTH))
         if point is not None:
-            inner = 3 * scale - grow
+            inner = 6 * scale - grow
             for dx, dy in ((1, 0), (-1, 0), (0, 1), (0, -1)):
                 start = at(point[0] + dx * inner, point[1] + dy * inner)
                 end = at(point[0] + dx * (reach + grow), point[1] + dy * (reach + grow))
-                draw.line((*start, *end), fill=colour, width=round((1.5 * scale + 2 * grow) * _SMOOTH))
+                draw.line((*start, *end), fill=colour, width=round((1.5 * scale + 1.4 * grow) * _SMOOTH))
     smooth = layer.resize(size, Image.Resampling.LANCZOS)
     image.paste(smooth, area[:2], smooth)
 

@@ -208,7 +208,9 @@ class Redactor:
 
     def masked_secrets(self, text: str, tally: Tally, where: str) -> str:
         found = secret_forms.pattern(self.secrets)
-        return text if found is None else found.sub(lambda _: tally.mask(Kind.SECRET, where), text)
+        if found is None:
+            return text
+        return found.sub(lambda m: m[0] if m["mask"] else tally.mask(Kind.SECRET, where), text)
 
     def masked_text(self, text: str, tally: Tally, where: str) -> str:
         if len(text) < secret_forms.MINIMUM_SECRET:

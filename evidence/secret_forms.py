@@ -26,13 +26,16 @@ _SHORT_ESCAPES = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
 
 @functools.lru_cache(maxsize=64)
 def pattern(secrets: frozenset[str]) -> re.Pattern[str] | None:
-    """One pattern for all of them, the longest first; None when there is nothing to find."""
+    """One pattern for all of them, the longest first; None when there is nothing to find.
+
+    It also matches a mask that is already there, as group ``mask``: a secret may be one of its words.
+    """
     usable = sorted((s for s in secrets if len(s) >= MINIMUM_SECRET), key=lambda s: (-len(s), s))
     if not usable:
         return None
     spelled = ["".join(_spellings(character) for character in secret) for secret in usable]
     literal = sorted({form for secret in usable for form in _whole_forms(secret)}, key=lambda s: (-len(s), s))
-    return re.compile("|".join([*(re.escape(form) for form in literal), *spelled]))
+    return re.compile("|".join([r"(?P<mask>\[masked:[a-z]+\])", *(re.escape(form) for form in literal), *spelled]))
 
 
 def _spellings(character: str) -> str:
