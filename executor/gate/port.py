@@ -6,15 +6,26 @@ back. The gate classifies and carries; whether a candidate leaves is decided on 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 from executor.gate.rules import Reason
 from flows.wire import Answer, OutgoingRequest
 
 
+class ConnectStage(StrEnum):
+    RESOLVE = "resolve"
+    CONNECT = "connect"
+    TLS = "tls"
+
+
 class ConnectFailed(Exception):
-    """The connection to the host of the effect was not made: no byte of the request was written. The message names
-    the host, the stage (resolve, connect, TLS) and the error."""
+    """The connection was not made: no byte of the request was written. The message names the host, the stage and the
+    error."""
+
+    def __init__(self, message: str, *, stage: ConnectStage) -> None:
+        super().__init__(message)
+        self.stage = stage
 
 
 class WriteFailed(Exception):
@@ -30,11 +41,13 @@ class Connection(Protocol):
     """A fresh connection to the effect's host, TLS finished, nothing written yet. Used for one request, then closed."""
 
     async def write(self) -> None:
-        """Write the whole spooled request. Raises `WriteFailed`."""
+        """Write the whole spooled request. Raises `WriteFailed`; also, with nothing written, when the gate's phase
+        changed since the candidate was decided."""
 
     async def read_answer(self, deadline_s: float) -> Answer | None:
-        """The answer, skipping 1xx; `complete` is false when it was cut or ill-framed; None when the connection ended
-        or the deadline passed without a status line. Never raises for what the other side does."""
+        """The answer, skipping 1xx; `complete` is false when it was cut, ill-framed, too large, or ended only by the
+        end of the connection (as a truncated one does); None when the connection ended or the deadline passed
+        without a status line. Never raises for what the other side does."""
 
     def close(self) -> None: ...
 

@@ -146,7 +146,7 @@ def decide(
     """
     if phase is Phase.CLOSED:
         return _refused(Reason.PHASE_CLOSED)
-    if reason := _refused_in_every_phase(phase, rules, request):
+    if reason := refused_in_every_phase(phase, rules, request):
         return _refused(reason)
     try:
         if is_safe(request, rules.override_names):
@@ -214,7 +214,8 @@ def _refused(reason: Reason) -> Decision:
     return Decision(Kind.REFUSED, reason)
 
 
-def _refused_in_every_phase(phase: Phase, rules: Rules, request: OutgoingRequest) -> Reason | None:
+def refused_in_every_phase(phase: Phase, rules: Rules, request: OutgoingRequest) -> Reason | None:
+    """What no declaration can allow: disguised methods, speculative loads, upgrades, targets read in two ways."""
     overrides = _overrides(request, rules.override_names)
     # A server that honours one override and a proxy that honours another would see two different requests.
     if overrides and phase is not Phase.WATCH and (request.method in SAFE_METHODS or len(overrides) > 1):

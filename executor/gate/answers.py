@@ -1,0 +1,89 @@
+"""Answers that the gate makes itself. They say so, in a header for programs and in words for people."""
+
+from __future__ import annotations
+
+from html import escape
+
+from executor.gate.framing import answer_head
+from executor.gate.rules import Reason, destination
+from flows.wire import OutgoingRequest
+
+_WORDS = {
+    Reason.PHASE_CLOSED: "the gate is closed",
+    Reason.METHOD_OVERRIDE: "the request asks to be taken for another method than its own",
+    Reason.PREFETCH: "nothing is loaded ahead of its use",
+    Reason.WEBSOCKET: "connections that are upgraded cannot be mediated",
+    Reason.MALFORMED_TARGET: "the address can be read in two ways",
+    Reason.HOST_MISMATCH: "the request names another host than its connection",
+    Reason.SMUGGLING: "the request's framing can be read in two ways",
+    Reason.PROBE_UNKNOWN: "this path proof was not expected, or was used before",
+    Reason.WRITE_IN_READ_ONLY: "a view may only read",
+    Reason.EFFECT_CLOSED: "this is the effect, and it may not leave now",
+    Reason.BODY_UNREADABLE: "the body cannot be read, so it cannot be told from the effect",
+    Reason.PREDICATE_FAILED: "a predicate of the flow failed on this request",
+    Reason.NOT_DECLARED: "the flow declares no such write",
+    Reason.AMBIGUOUS: "more than one declaration matches the request",
+    Reason.EFFECT_COUNT: "the request does not hold exactly one effect",
+    Reason.WRITE_AFTER_SHUT: "after the effect no write leaves",
+    Reason.UNLISTED_DOCUMENT: "the view does not list this page",
+    Reason.UNLISTED_FETCH: "the view does not list this address",
+    Reason.READ_BUDGET_SPENT: "the view's reads are used up",
+    Reason.BUDGET_SPENT: "one effect was already let through",
+    Reason.MATERIAL_DIFFERS: "the content differs from what was approved",
+    Reason.SESSION_DIFFERS: "the session differs from the one whose account was read",
+    Reason.LEDGER_REFUSED: "the ledger did not record it, so it may not leave",
+    Reason.DOOR_FAILED: "the release failed before anything was written",
+    Reason.HOST_UNREACHABLE: "the site cannot be reached",
+    Reason.TLS_FAILED: "the site's certificate or encryption was not accepted",
+    Reason.UPSTREAM_FAILED: "the site gave no usable answer",
+}
+
+_STATUS = {
+    Reason.SMUGGLING: (400, b"Bad Request"),
+    Reason.HOST_MISMATCH: (400, b"Bad Request"),
+    Reason.MALFORMED_TARGET: (400, b"Bad Request"),
+    Reason.HOST_UNREACHABLE: (502, b"Bad Gateway"),
+    Reason.TLS_FAILED: (502, b"Bad Gateway"),
+    Reason.UPSTREAM_FAILED: (502, b"Bad Gateway"),
+}
+
+_PAGES = frozenset({"document", "iframe", "frame", "embed", "object", "fencedframe"})
+
+
+def refusal(reason: Reason, request: OutgoingRequest | None, *, close: bool) -> tuple[int, bytes]:
+    """Status and whole answer for a request that did not pass, or whose site failed. `request` is None where the head
+    could not be read."""
+    status, phrase = _STATUS.get(reason, (403, b"Forbidden"))
+    sentence = f"Answered by Interlock, not by the site: {_WORDS[reason]} ({reason})."
+    page = request is not None and destination(request) in _PAGES
+    body = _page(sentence) if page else sentence + "\n"
+    return status, _message(status, phrase, body, reason.value, html=page, close=close, request=request)
+
+
+def probe_answer(text: str, request: OutgoingRequest) -> bytes:
+    return _message(200, b"OK", text, "path_proof", html=False, close=False, request=request)
+
+
+def tunnel_refusal(reason: Reason) -> bytes:
+    """For a CONNECT that is not taken: the browser shows the page no more than a failed connection."""
+    return refusal(reason, None, close=True)[1]
+
+
+def _message(
+    status: int, phrase: bytes, text: str, word: str, *, html: bool, close: bool, request: OutgoingRequest | None
+) -> bytes:
+    body = text.encode("utf-8")
+    kind = b"text/html; charset=utf-8" if html else b"text/plain; charset=utf-8"
+    headers = [(b"content-type", kind), (b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
+    head = answer_head(status, phrase, headers, length=len(body), bodiless=False)
+    own = b"X-Interlock: %b\r\n" % word.encode("ascii") + (b"Connection: close\r\n" if close else b"")
+    shown = b"" if request is not None and request.method == "HEAD" else body
+    return head[:-2] + own + b"\r\n" + shown
+
+
+def _page(sentence: str) -> str:
+    return (
+        "<!doctype html><html lang=en><meta charset=utf-8><title>Answered by Interlock</title>"
+        "<body style='font:16px/1.5 sans-serif;margin:3em;max-width:40em'>"
+        f"<p>{escape(sentence)}</p></body></html>\n"
+    )

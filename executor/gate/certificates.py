@@ -1,0 +1,136 @@
+"""Certificates on both sides of the gate: leaves that the browser is shown, and whom the gate trusts upstream.
+
+The authority's keys exist in memory only and end with the process. Nothing here relaxes a verification.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import ipaddress
+import ssl
+import tempfile
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+_LIFETIME = timedelta(days=30)
+"""Longer than any process lives; browsers accept up to 398 days."""
+
+
+class CertificateAuthority:
+    """An authority of this process alone. The browser is told to accept it by its key (`spki`), for the contexts
+    behind a gate only; it is never installed anywhere."""
+
+    def __init__(self) -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._leaf_key = ec.generate_private_key(ec.SECP256R1())
+        self._contexts: dict[str, ssl.SSLContext] = {}
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Interlock gate")])
+        now = datetime.now(UTC)
+        self._certificate = (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(name)
+            .public_key(self._key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(days=1))
+            .not_valid_after(now + _LIFETIME)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .sign(self._key, hashes.SHA256())
+        )
+
+    @cached_property
+    def spki(self) -> str:
+        """Base64 of the SHA-256 of the authority's public key info, as `--ignore-certificate-errors-spki-list` wants
+        it. The browser looks for it in the chain that it is sent, so the chain holds the authority too."""
+        info = self._key.public_key().public_bytes(
+            serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+        return base64.b64encode(hashlib.sha256(info).digest()).decode("ascii")
+
+    @cached_property
+    def certificate_pem(self) -> bytes:
+        return self._certificate.public_bytes(serialization.Encoding.PEM)
+
+    async def context_for(self, host: str) -> ssl.SSLContext:
+        """The server side for one host (a DNS name in lower case or an IP address without brackets), kept for the
+        next connection. A client that names another host, or none, fails the handshake. Raises ValueError for a
+        host that no certificate can name."""
+        if (known := self._contexts.get(host)) is None:
+            known = self._contexts[host] = await asyncio.to_thread(self._make_context, host)
+        return known
+
+    def _make_context(self, host: str) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_alpn_protocols(["http/1.1"])
+        # ssl loads keys from files only: a private folder, gone before anyone connects.
+        with tempfile.TemporaryDirectory(prefix="interlock-") as folder:
+            file = Path(folder) / "leaf.pem"
+            file.touch(mode=0o600)
+            file.write_bytes(self._leaf_pem(host) + self.certificate_pem)
+            context.load_cert_chain(file)
+        address = _address(host)
+        if address is None:
+
+            def named(_socket: ssl.SSLObject, name: str | None, _context: ssl.SSLContext) -> int | None:
+                same = name is not None and name.lower() == host
+                return None if same else ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME
+
+            context.sni_callback = named
+        return context
+
+    def _leaf_pem(self, host: str) -> bytes:
+        address = _address(host)
+        now = datetime.now(UTC)
+        leaf = (
+            x509.CertificateBuilder()
+            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host[:60])]))
+            .issuer_name(self._certificate.subject)
+            .public_key(self._leaf_key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(days=1))
+            .not_valid_after(now + _LIFETIME)
+            .add_extension(
+                x509.SubjectAlternativeName([x509.IPAddress(address) if address else x509.DNSName(host)]),
+                critical=False,
+            )
+            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+            .sign(self._key, hashes.SHA256())
+        )
+        return self._leaf_key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        ) + leaf.public_bytes(serialization.Encoding.PEM)
+
+
+class UpstreamTrust:
+    """Whom the gate believes: the system's authorities and the private ones given (PEM files), names checked, TLS 1.2
+    at least. There is no way to switch the verification off."""
+
+    def __init__(self, private_authorities: Iterable[Path] = ()) -> None:
+        self._private_authorities = tuple(private_authorities)
+
+    @cached_property
+    def context(self) -> ssl.SSLContext:
+        """Raises OSError (a file cannot be read) or ssl.SSLError (it is not a certificate)."""
+        context = ssl.create_default_context()
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_alpn_protocols(["http/1.1"])
+        for file in self._private_authorities:
+            context.load_verify_locations(cafile=file)
+        return context
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None

@@ -1,0 +1,354 @@
+"""One request and its answer: spool, decide, carry, relay.
+
+Everything that waits comes before the decision or is followed by a check that the decision still holds; between that
+check and the first byte there is no await. Nothing is sent a second time but a subresource GET (see `_read`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import replace
+
+import h11
+
+from executor.gate.answers import probe_answer, refusal
+from executor.gate.candidate import EffectCandidate
+from executor.gate.framing import Head, forwarded
+from executor.gate.port import ConnectFailed, ConnectStage, Hang, Refuse, Relay
+from executor.gate.relay import BrowserGone, RelayedAnswer, relay_whole
+from executor.gate.rules import SUBRESOURCES, Decision, Kind, Phase, Reason, destination
+from executor.gate.spool import Spool, SpoolFull
+from executor.gate.state import Carried, GateState, InFlight
+from executor.gate.stream import ByteStream
+from executor.gate.upstream import Site, Upstream, UpstreamLost
+from flows.wire import OutgoingRequest
+
+_log = logging.getLogger(__name__)
+
+_STREAMS = ("text/event-stream", "multipart/x-mixed-replace", "application/x-ndjson")
+
+
+class _Superseded(Exception):
+    """The decision no longer holds and no byte had left: decide again."""
+
+
+class Exchange:
+    """Carries one request. `run` gives back whether the browser's connection may carry another one."""
+
+    def __init__(self, state: GateState, browser: ByteStream, head: Head, request: OutgoingRequest) -> None:
+        self._state = state
+        self._browser = browser
+        self._head = head
+        self._request = request
+        self._limits = state.limits
+        self._flight = InFlight(request)
+        self._spool = Spool(memory_bytes=self._limits.spool_memory_bytes, total_bytes=self._limits.body_bytes)
+        self._spool_is_ours = True
+        self._sequence: int | None = None
+        self._resent = False
+
+    async def run(self) -> bool:
+        self._state.in_flight.add(self._flight)
+        self._state.changed()
+        try:
+            try:
+                await self._receive_body()
+            except SpoolFull as error:
+                return self._refuse_unread(Reason.BODY_UNREADABLE, str(error))
+            except h11.RemoteProtocolError as error:
+                return self._refuse_unread(Reason.SMUGGLING, str(error))
+            body = await self._spool.bytes_up_to(self._limits.readable_bytes)
+            self._request = replace(self._request, body=body or b"", body_known=body is not None)
+            while True:
+                try:
+                    return await self._decided()
+                except _Superseded:
+                    continue
+        finally:
+            if self._spool_is_ours:
+                self._spool.close()
+            self._state.in_flight.discard(self._flight)
+            self._state.changed()
+
+    # The request's body
+
+    async def _receive_body(self) -> None:
+        head = self._head
+        if head.expects_continue and (head.chunked or head.content_length):
+            self._browser.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        if head.chunked:
+            await self._receive_chunked()
+            return
+        missing = head.content_length
+        if missing > self._limits.body_bytes:
+            raise SpoolFull(f"the body is larger than {self._limits.body_bytes} bytes")
+        while missing:
+            data = await self._receive()
+            if len(data) > missing:
+                self._browser.unread(data[missing:])
+                data = data[:missing]
+            missing -= len(data)
+            await self._spool.write(data)
+
+    async def _receive_chunked(self) -> None:
+        """h11 undoes the chunks; its own reading of the head is that of `parse_head` by then."""
+        reader = h11.Connection(h11.SERVER)
+        reader.receive_data(b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
+        reader.next_event()
+        while True:
+            event = reader.next_event()
+            if event is h11.NEED_DATA:
+                reader.receive_data(await self._receive())
+            elif isinstance(event, h11.Data):
+                await self._spool.write(bytes(event.data))
+            elif isinstance(event, h11.EndOfMessage):
+                break
+        self._browser.unread(reader.trailing_data[0])
+
+    async def _receive(self) -> bytes:
+        async with asyncio.timeout(self._limits.body_stall_s):
+            data = await self._browser.read()
+        if not data:
+            raise BrowserGone("the browser closed the connection in the middle of a body")
+        return data
+
+    # The decision
+
+    async def _decided(self) -> bool:
+        state, request = self._state, self._request
+        generation = state.generation
+        decision = state.decide(request)
+        self._flight.arriving = False
+        self._flight.writing = decision.kind in (Kind.SUPPORTING, Kind.TRAILING, Kind.LOGIN, Kind.WATCHED)
+        self._record(decision)
+        try:
+            if decision.kind is Kind.EFFECT:
+                return await self._through_door(generation)
+            if decision.kind is Kind.PROBE:
+                return self._answer_probe()
+            if decision.kind is Kind.REFUSED:
+                assert decision.reason is not None
+                return self._answer_refused(decision.reason)
+            if decision.kind is Kind.SAFE:
+                return await self._read(generation, decision)
+            return await self._write(generation, decision)
+        except ConnectFailed as error:
+            reason = Reason.TLS_FAILED if error.stage is ConnectStage.TLS else Reason.HOST_UNREACHABLE
+            return self._answer_refused(reason, str(error))
+
+    def _record(self, decision: Decision) -> None:
+        state, request = self._state, self._request
+        if self._sequence is not None:
+            state.log.decided_again(self._sequence, state.phase, decision)
+        elif decision.kind is not Kind.SAFE or destination(request) == "document" or state.phase is Phase.WATCH:
+            self._sequence = state.log.record(
+                state.phase,
+                request,
+                decision,
+                body_size=self._spool.size,
+                body_sha256=self._spool.sha256 if self._spool.size else "",
+            )
+        state.changed()
+
+    # Answers of the gate's own
+
+    def _answer_refused(self, reason: Reason, note: str = "") -> bool:
+        status, message = refusal(reason, self._request, close=not self._head.keeps_alive)
+        if self._sequence is None:
+            self._sequence = self._state.log.record(
+                self._state.phase, self._request, Decision(Kind.SAFE), note="was not logged while it passed"
+            )
+        self._state.log.refused(self._sequence, reason, note)
+        self._state.log.answered(self._sequence, status, complete=True, by_gate=True)
+        self._browser.write(message)
+        return self._head.keeps_alive
+
+    def _refuse_unread(self, reason: Reason, note: str) -> bool:
+        """The body was not read to its end, so the connection cannot go on."""
+        self._record(Decision(Kind.REFUSED, reason))
+        assert self._sequence is not None
+        self._state.log.note(self._sequence, note)
+        status, message = refusal(reason, self._request, close=True)
+        self._state.log.answered(self._sequence, status, complete=True, by_gate=True)
+        self._browser.write(message)
+        return False
+
+    def _answer_probe(self) -> bool:
+        text = self._state.proof.take(self._request)
+        assert text is not None
+        assert self._sequence is not None
+        self._state.log.answered(self._sequence, 200, complete=True, by_gate=True)
+        self._browser.write(probe_answer(text, self._request))
+        return self._head.keeps_alive
+
+    # The effect
+
+    async def _through_door(self, generation: int) -> bool:
+        state = self._state
+        assert self._sequence is not None
+        if state.door is None:
+            return self._answer_refused(Reason.EFFECT_CLOSED, "the gate is armed without a door")
+        candidate = EffectCandidate(
+            request=self._request,
+            head=self._head,
+            spool=self._spool,
+            sequence=self._sequence,
+            pool=state.pool,
+            log=state.log,
+            answer_bytes=self._limits.answer_bytes,
+            still_holds=lambda: state.generation == generation,
+        )
+        self._spool_is_ours = False
+        outcome = await asyncio.shield(state.open_door(state.door, candidate))
+        match outcome:
+            case Relay(answer):
+                relay_whole(self._browser, answer, self._request.method)
+                await self._browser.drain()
+                return self._head.keeps_alive and answer.complete
+            case Refuse(reason):
+                return self._answer_refused(reason)
+            case Hang():
+                await self._hang()
+                return False
+
+    async def _hang(self) -> None:
+        """Neither an answer nor an error until the gate lets go, or the browser does."""
+        gone = asyncio.Event()
+        self._browser.on_closed.append(gone.set)
+        waits = [asyncio.ensure_future(event.wait()) for event in (self._state.released_hangs, gone)]
+        try:
+            if not self._browser.is_closing:
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            self._browser.abort()
+
+    # Everything else that passes
+
+    async def _write(self, generation: int, decision: Decision) -> bool:
+        """A declared write: a connection of its own, sent once, whatever becomes of it."""
+        state, request, write = self._state, self._request, decision.write
+        assert self._sequence is not None
+        upstream = await state.pool.fresh(self._site)
+        sent = False
+        try:
+            if write is not None and state.before_write is not None and state.phase in (Phase.ARMED, Phase.SHUT):
+                if not state.holds(generation, decision):
+                    raise _Superseded
+                try:
+                    async with asyncio.timeout(self._limits.before_write_s):
+                        await state.before_write(request, write)
+                except Exception as error:  # noqa: BLE001  whatever it raises, the write is not recorded: refuse
+                    _log.warning("a supporting write was not recorded and is refused: %s", type(error).__name__)
+                    return self._answer_refused(Reason.LEDGER_REFUSED, type(error).__name__)
+            begun = upstream.begin(request.method, request.target, self._forwarded())
+            pieces = self._spool.pieces()
+            first = await anext(pieces, b"")
+            if not state.holds(generation, decision):
+                raise _Superseded
+            state.log.leaving(self._sequence)
+            sent = True
+            upstream.stream.write(begun + upstream.body(first) if first else begun)
+            async for piece in pieces:
+                await upstream.stream.drain()
+                upstream.stream.write(upstream.body(piece))
+            upstream.stream.write(upstream.end())
+            await upstream.stream.drain()
+            state.log.left(self._sequence)
+            keep = write is not None and (write.material is not None or write.item is not None)
+            answer = await self._relay(upstream, follow=True, keep_bytes=self._limits.carried_bytes if keep else 0)
+        except (UpstreamLost, ConnectionError) as error:
+            if isinstance(error, BrowserGone):
+                raise
+            return self._answer_refused(Reason.UPSTREAM_FAILED, str(error))
+        finally:
+            if sent:
+                state.log.left(self._sequence)
+            upstream.stream.close()
+        if keep and write is not None:
+            self._carry(write_answer=answer, decision=decision)
+        return answer.complete and self._head.keeps_alive
+
+    def _carry(self, *, write_answer: RelayedAnswer, decision: Decision) -> None:
+        kept = write_answer.kept
+        if (
+            decision.write is None
+            or self._sequence is None
+            or kept is None
+            or not kept.complete
+            or not 200 <= kept.status < 400
+            or not self._request.body_known
+        ):
+            return
+        self._state.carry(Carried(self._sequence, decision.write, self._request, kept))
+
+    async def _read(self, generation: int, decision: Decision) -> bool:
+        """A safe request. Browsers re-send what dies on a reused connection; here only a subresource GET is, once."""
+        state, request = self._state, self._request
+        subresource = request.method == "GET" and destination(request) in SUBRESOURCES
+        idle_s = self._limits.pool_idle_s if subresource else self._limits.pool_fetch_idle_s
+        while True:
+            upstream = await (
+                state.pool.fresh(self._site) if self._resent else state.pool.any(self._site, max_idle_s=idle_s)
+            )
+            reused = upstream.used
+            keep = False
+            try:
+                if not state.holds(generation, decision):
+                    keep = True
+                    raise _Superseded
+                if not self._resent:
+                    state.passed_read(request)
+                head = upstream.begin(request.method, request.target, self._forwarded())
+                upstream.stream.write(head + upstream.end())
+                answer = await self._relay(upstream, follow=False, keep_bytes=0)
+                keep = answer.complete
+                return answer.complete and self._head.keeps_alive
+            except UpstreamLost as error:
+                again = subresource and reused and error.no_byte and not self._resent
+                if again and not self._browser.is_closing and not self._flight.was_cut:
+                    self._resent = True
+                    continue
+                return self._answer_refused(Reason.UPSTREAM_FAILED, str(error))
+            finally:
+                if keep:
+                    state.pool.give_back(upstream)
+                else:
+                    upstream.stream.close()
+
+    async def _relay(self, upstream: Upstream, *, follow: bool, keep_bytes: int) -> RelayedAnswer:
+        """The site's answer on to the browser. With `follow` it is read to its end even when the browser has gone.
+        Raises `UpstreamLost` only while nothing was given to the browser."""
+        started = time.monotonic()
+        answer = RelayedAnswer(self._browser, upstream, self._limits, follow=follow, keep_bytes=keep_bytes)
+
+        def gone() -> None:
+            if not follow:
+                upstream.stream.abort()
+
+        def streams() -> bool:
+            old = time.monotonic() - started > self._limits.stream_after_s
+            return not follow and (old or answer.content_type in _STREAMS)
+
+        self._flight.cut, self._flight.streams = upstream.stream.abort, streams
+        answer.was_cut = lambda: self._flight.was_cut
+        self._browser.on_closed.append(gone)
+        try:
+            await answer.run(self._request.method)
+        finally:
+            self._flight.cut = None
+            if gone in self._browser.on_closed:
+                self._browser.on_closed.remove(gone)
+            if self._sequence is not None and answer.status is not None:
+                self._state.log.answered(self._sequence, answer.status, complete=answer.complete)
+        return answer
+
+    @property
+    def _site(self) -> Site:
+        return Site(self._request.scheme, self._request.host, self._request.port)
+
+    def _forwarded(self) -> list[tuple[bytes, bytes]]:
+        return forwarded(self._head, body_size=self._spool.size, effect=False)

@@ -1,0 +1,56 @@
+"""The gate's limits in one value: sizes, patience, and who may connect. Values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Sizes in bytes, times in seconds. The defaults are starting points; none of them decides what may leave."""
+
+    head_bytes: int = 256 * KIB
+    body_bytes: int = 200 * MIB
+    """The largest request body; a larger one is refused."""
+    spool_memory_bytes: int = MIB
+    """Above this a request body goes to an unlinked temporary file."""
+    readable_bytes: int = 8 * MIB
+    """Predicates see bodies up to this size; above, `body_known` is false."""
+    answer_bytes: int = 32 * MIB
+    """The part of the effect's answer that is kept; a larger answer is not complete."""
+    carried_bytes: int = 8 * MIB
+    """Largest body and largest answer of a supporting write that is kept for the release to read."""
+    carried_total_bytes: int = 64 * MIB
+    connections: int = 512
+    """Browser connections at once; more wait in the listener's queue."""
+
+    connect_s: float = 10.0
+    tls_s: float = 10.0
+    head_s: float = 30.0
+    """From the first byte of a head to its end."""
+    idle_s: float = 300.0
+    """Until the first byte of the next request."""
+    body_stall_s: float = 60.0
+    """Between two pieces of a request body."""
+    upstream_head_s: float = 120.0
+    upstream_stall_s: float = 120.0
+    """Between two pieces of an answer; event streams may be silent."""
+    before_write_s: float = 30.0
+    """For the caller's word on a supporting write."""
+    door_grace_s: float = 180.0
+    """How long closing the gate waits for the door to finish what it began."""
+
+    pool_idle_s: float = 30.0
+    """How long an idle upstream connection is kept for subresources, which may be asked for once more."""
+    pool_fetch_idle_s: float = 1.0
+    """The same for documents and fetches, which are never re-sent: old connections die in the very moment of use."""
+    pool_per_host: int = 6
+
+    stream_after_s: float = 10.0
+    """An answer that takes longer than this counts as a stream and is cut when the phase changes."""
+
+    uids: frozenset[int] = field(default=frozenset())
+    """Users whose processes may connect, besides our own (Linux)."""

@@ -1,0 +1,247 @@
+"""Connections to the sites: opening them, one request and its answer over each, and a pool for reads.
+
+Knows nothing of phases or rules. Never sends anything twice: whoever asks for a second try does it knowingly, with
+another connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import h11
+
+from executor.gate.certificates import UpstreamTrust
+from executor.gate.limits import Limits
+from executor.gate.port import ConnectFailed, ConnectStage
+from executor.gate.stream import ByteStream, StreamLost
+
+
+class UpstreamLost(ConnectionError):
+    """The connection ended, or what came is not HTTP. `no_byte` is true when not one byte of an answer had come."""
+
+    def __init__(self, message: str, *, no_byte: bool) -> None:
+        super().__init__(message)
+        self.no_byte = no_byte
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a connection leads."""
+
+    scheme: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True)
+class AnswerHead:
+    """Status, reason phrase and headers (names in lower case) of a final answer. `length` is the announced length of
+    the body; None where it is chunked or ends with the connection. `sound` is false when the framing is ambiguous or
+    the end of the body is the end of the connection, which a cut answer has too."""
+
+    status: int
+    reason: bytes
+    headers: tuple[tuple[bytes, bytes], ...]
+    length: int | None
+    bodiless: bool
+    sound: bool
+
+    def header(self, name: bytes) -> bytes:
+        return b", ".join(value for key, value in self.headers if key == name)
+
+
+class Upstream:
+    """One connection with h11's client side on it. One request at a time."""
+
+    def __init__(self, stream: ByteStream, site: Site, limits: Limits) -> None:
+        self.stream = stream
+        self.site = site
+        self.idle_since = 0.0
+        self.used = False
+        self._limits = limits
+        self._h11 = h11.Connection(h11.CLIENT, max_incomplete_event_size=limits.head_bytes)
+        self._received_before = 0
+        self._asked_head = False
+
+    def begin(self, method: str, target: str, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+        """The bytes of the request's head; nothing is written."""
+        if self.used:
+            self._h11.start_next_cycle()
+        self.used = True
+        self._asked_head = method == "HEAD"
+        self._received_before = self.stream.received
+        return self._h11.send(h11.Request(method=method, target=target, headers=list(headers))) or b""
+
+    def body(self, data: bytes) -> bytes:
+        return self._h11.send(h11.Data(data=data)) or b""
+
+    def end(self) -> bytes:
+        return self._h11.send(h11.EndOfMessage()) or b""
+
+    async def head(self) -> AnswerHead:
+        """The head of the final answer, 1xx skipped. Raises `UpstreamLost`. Waits without a deadline of its own."""
+        while True:
+            event = self._next_event()
+            if event is h11.NEED_DATA:
+                await self._receive()
+            elif isinstance(event, h11.Response):
+                return self._answer_head(event)
+            elif not isinstance(event, h11.InformationalResponse):
+                raise self._lost("the connection was closed without an answer")
+
+    def ready(self) -> tuple[bytes, bool]:
+        """The part of the body that is here already, and whether it is the end. Raises `UpstreamLost`."""
+        pieces: list[bytes] = []
+        while True:
+            event = self._next_event()
+            if isinstance(event, h11.Data):
+                pieces.append(bytes(event.data))
+            elif event is h11.NEED_DATA:
+                return b"".join(pieces), False
+            elif isinstance(event, h11.EndOfMessage):
+                return b"".join(pieces), True
+            else:
+                raise self._lost("the answer was cut")
+
+    async def more(self) -> None:
+        """Wait for bytes of the body. Raises `UpstreamLost`."""
+        await self._receive()
+
+    @property
+    def reusable(self) -> bool:
+        return (
+            self._h11.our_state is h11.DONE
+            and self._h11.their_state is h11.DONE
+            and not self._h11.trailing_data[0]
+            and not self.stream.has_input
+            and not self.stream.is_closing
+        )
+
+    def _next_event(self) -> object:
+        try:
+            return self._h11.next_event()
+        except h11.RemoteProtocolError as error:
+            raise self._lost(str(error)) from error
+
+    async def _receive(self) -> None:
+        try:
+            self._h11.receive_data(await self.stream.read())
+        except StreamLost as error:
+            raise self._lost(str(error)) from error
+
+    def _lost(self, message: str) -> UpstreamLost:
+        return UpstreamLost(f"{self.site.host}: {message}", no_byte=self.stream.received == self._received_before)
+
+    def _answer_head(self, event: h11.Response) -> AnswerHead:
+        headers = tuple((bytes(name), bytes(value)) for name, value in event.headers)
+        lengths = {value for name, value in headers if name == b"content-length"}
+        chunked = any(name == b"transfer-encoding" for name, _ in headers)
+        # h11 has no public word for this: it answers a HEAD, a 204 and a 304 with an empty body whatever they say.
+        bodiless = event.status_code in (204, 304) or self._asked_head
+        length = int(next(iter(lengths))) if len(lengths) == 1 and not chunked else None
+        sound = bodiless or length is not None or (chunked and not lengths)
+        return AnswerHead(event.status_code, bytes(event.reason), headers, length, bodiless, sound)
+
+
+async def connect(site: Site, trust: UpstreamTrust, limits: Limits) -> Upstream:
+    """Open a connection, TLS finished where the scheme asks for it, nothing written. Raises `ConnectFailed`."""
+    loop = asyncio.get_running_loop()
+    stage = ConnectStage.CONNECT
+    transport: asyncio.Transport | None = None
+    try:
+        async with asyncio.timeout(limits.connect_s):
+            transport, stream = await loop.create_connection(
+                ByteStream, site.host, site.port, happy_eyeballs_delay=0.25
+            )
+        if site.scheme == "https":
+            stage = ConnectStage.TLS
+            secured = await loop.start_tls(
+                transport,
+                stream,
+                trust.context,
+                server_hostname=site.host,
+                ssl_handshake_timeout=limits.tls_s,
+                ssl_shutdown_timeout=1.0,
+            )
+            if secured is None:
+                raise ConnectionAbortedError("the connection was closed during the handshake")
+            stream.adopt(secured)
+    except socket.gaierror as error:
+        raise _failed(site, ConnectStage.RESOLVE, error) from error
+    except (OSError, ssl.SSLError, TimeoutError) as error:
+        if transport is not None:
+            transport.abort()
+        raise _failed(site, stage, error) from error
+    except asyncio.CancelledError:
+        if transport is not None:
+            transport.abort()
+        raise
+    return Upstream(stream, site, limits)
+
+
+def _failed(site: Site, stage: ConnectStage, error: BaseException) -> ConnectFailed:
+    what = str(error) or "no answer in time"
+    return ConnectFailed(f"no connection to {site.host}:{site.port} ({stage}): {what}", stage=stage)
+
+
+class Pool:
+    """Idle connections for reads. A connection is handed out once and comes back only when it is clean."""
+
+    def __init__(self, trust: UpstreamTrust, limits: Limits) -> None:
+        self._trust = trust
+        self._limits = limits
+        self._idle: dict[Site, list[Upstream]] = {}
+        self._open: set[ByteStream] = set()
+        self._closed = False
+
+    async def fresh(self, site: Site) -> Upstream:
+        """A connection that nothing else has used. Raises `ConnectFailed`."""
+        upstream = await connect(site, self._trust, self._limits)
+        if self._closed:
+            upstream.stream.abort()
+            raise ConnectFailed(f"no connection to {site.host}: the gate is closed", stage=ConnectStage.CONNECT)
+        self._track(upstream.stream)
+        return upstream
+
+    async def any(self, site: Site, *, max_idle_s: float) -> Upstream:
+        """An idle connection not older than `max_idle_s`, else a fresh one. Raises `ConnectFailed`."""
+        idle = self._idle.get(site, [])
+        while idle:
+            upstream = idle.pop()
+            if upstream.reusable and time.monotonic() - upstream.idle_since <= max_idle_s:
+                return upstream
+            upstream.stream.close()
+        return await self.fresh(site)
+
+    def give_back(self, upstream: Upstream) -> None:
+        idle = self._idle.setdefault(upstream.site, [])
+        if self._closed or not upstream.reusable or len(idle) >= self._limits.pool_per_host:
+            upstream.stream.close()
+            return
+        upstream.idle_since = time.monotonic()
+        idle.append(upstream)
+        asyncio.get_running_loop().call_later(self._limits.pool_idle_s, self._expire, upstream)
+
+    async def close(self) -> None:
+        """Close every connection that was opened here, and wait until they are gone."""
+        self._closed = True
+        self._idle.clear()
+        streams = tuple(self._open)
+        for stream in streams:
+            stream.close()
+        await asyncio.gather(*(stream.wait_closed(1.5) for stream in streams))
+
+    def _expire(self, upstream: Upstream) -> None:
+        idle = self._idle.get(upstream.site, [])
+        if upstream in idle and time.monotonic() - upstream.idle_since >= self._limits.pool_idle_s:
+            idle.remove(upstream)
+            upstream.stream.close()
+
+    def _track(self, stream: ByteStream) -> None:
+        self._open.add(stream)
+        stream.on_closed.append(lambda: self._open.discard(stream))
