@@ -1,0 +1,90 @@
+"""What the ledger's tests and their child processes share: people, flows, intents, and an operation taken step by step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from executor.ledger.ids import new_id
+from executor.ledger.ledger import Judgement
+from executor.ledger.sql import SqlLedger
+from executor.model.admission import Refused
+from executor.model.operation import Actor, Approval, Attempt, FlowBinding, Intent, Lease, Operation, Policy
+from executor.model.transitions import Outcome
+
+PERSON = Actor.parse("person:ann")
+EXECUTOR = Actor.parse("executor:worker")
+PROPOSER = Actor.parse("proposer:agent")
+FLOW = FlowBinding(name="news", version="1", code_digest="c0de")
+
+SUCCEEDED = Judgement(outcome=Outcome.SUCCEEDED, reason="created", why="201 with the item's id", evidence=("e1",))
+
+
+def intent(task: str = "task", title: str = "Hello", **changes: Any) -> Intent:
+    plain = Intent(
+        task=task,
+        action="publish",
+        destination="https://news.example/",
+        account="ann",
+        flow=FLOW.name,
+        payload={"title": title, "draft": False},
+        material={"title": title},
+        common={"title": title},
+    )
+    return replace(plain, **changes)
+
+
+@dataclass
+class Book:
+    """A ledger with the usual steps in one call each."""
+
+    ledger: SqlLedger
+
+    def proposed(self, task: str = "task", title: str = "Hello", *, policy: Policy = Policy.ABSOLUTE, **changes: Any) -> Operation:
+        return self.ledger.propose(intent(task, title, **changes), flow=FLOW, policy=policy, by=PROPOSER).operation
+
+    def approve(self, operation: Operation, *, valid_for_s: float = 600, **more: Any) -> Approval:
+        return self.ledger.approve(
+            operation.id, by=PERSON, flow=FLOW, fingerprint=operation.fingerprint, valid_for_s=valid_for_s, **more
+        )
+
+    def approved(self, task: str = "task", title: str = "Hello", *, valid_for_s: float = 600, **changes: Any) -> Operation:
+        operation = self.proposed(task, title, **changes)
+        self.approve(operation, valid_for_s=valid_for_s)
+        return self.ledger.operation(operation.id)
+
+    def lease(self, operation: Operation, *, holder: str = "worker", ttl_s: float = 600) -> Lease:
+        return self.ledger.lease(operation.account_key, holder=holder, ttl_s=ttl_s)
+
+    def claim(self, operation: Operation, lease: Lease, *, flow: FlowBinding = FLOW, **more: Any) -> Attempt | Refused:
+        return self.ledger.claim(operation.id, attempt=new_id("at"), lease=lease, flow=flow, by=EXECUTOR, **more)
+
+    def claimed(self, *args: Any, ttl_s: float = 600, **changes: Any) -> tuple[Operation, Attempt]:
+        operation = self.approved(*args, **changes)
+        attempt = self.claim(operation, self.lease(operation, ttl_s=ttl_s))
+        assert isinstance(attempt, Attempt), attempt
+        return self.ledger.operation(operation.id), attempt
+
+    def let_go(self, attempt: Attempt) -> Attempt | Refused:
+        return self.ledger.release(attempt.id, by=EXECUTOR)
+
+    def released(self, *args: Any, **changes: Any) -> tuple[Operation, Attempt]:
+        operation, attempt = self.claimed(*args, **changes)
+        let_go = self.let_go(attempt)
+        assert isinstance(let_go, Attempt), let_go
+        return self.ledger.operation(operation.id), let_go
+
+    def close(self, attempt: Attempt, judgement: Judgement | None = None, *, reason: str = "done") -> Operation:
+        return self.ledger.close(attempt.id, by=EXECUTOR, reason=reason, why="", judgement=judgement)
+
+    def until(self, moment: datetime) -> None:
+        """Wait for the database's clock, which is the one that decides."""
+        while self.ledger.now() < moment:
+            pass
+
+    def kinds(self, operation: Operation) -> list[str]:
+        return [event.kind for event in self.ledger.events(operation.id)]
+
+    def sound(self) -> None:
+        assert self.ledger.verify_all().flaws == ()
