@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict
 from flows.effect import Contract, Effect, Material, Write
 from flows.observations import Observation
 from flows.pages import ComposerPage, ReadOnlyPage
-from flows.wire import origin_of
+from flows.wire import origin_of, origin_of_url
 
 
 class Payload(BaseModel):
@@ -49,9 +49,7 @@ class Intent(Generic[P]):
     @property
     def origin(self) -> str:
         """The origin of the destination, to which paths in a flow are relative."""
-        parts = urlsplit(self.destination)
-        assert parts.hostname is not None  # canonical_destination() made sure
-        return origin_of(parts.scheme, parts.hostname, parts.port or (443 if parts.scheme == "https" else 80))
+        return origin_of_url(self.destination)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -136,7 +136,6 @@ class Unsure(StrEnum):
     TOO_LATE_TO_WRITE = "too_late_to_write"
     COMMIT_UNCERTAIN = "commit_uncertain"
     OTHER_WRITE_LEFT = "other_write_left"
-    GATE_BYPASSED = "gate_bypassed"
     PROCESS_LOST = "process_lost"
     CONTRACT_FAILED = "contract_failed"
 
@@ -153,7 +152,6 @@ _UNSURE = {
     Unsure.TOO_LATE_TO_WRITE: "The release was committed, and too much time passed to write under it.",
     Unsure.COMMIT_UNCERTAIN: "It is not known whether the release was committed. Nothing was written by this run.",
     Unsure.OTHER_WRITE_LEFT: "The effect request did not leave, but another write that could cause the effect did.",
-    Unsure.GATE_BYPASSED: "Traffic was seen beside the gate, so its record of the attempt proves nothing.",
     Unsure.PROCESS_LOST: "The run ended without a word after the request could have left.",
     Unsure.CONTRACT_FAILED: "The request was answered, and the flow could not read the answer.",
 }

@@ -1,0 +1,205 @@
+"""Launching the browser and opening contexts behind a gate. The only place that launches (C10).
+
+Whatever the browser process does on its own meets a proxy that refuses everything; each context overrides that proxy
+with its gate. Nothing here decides what may leave.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from playwright.async_api import (
+    Browser,
+    BrowserContext,
+    Dialog,
+    Page,
+    Playwright,
+    async_playwright,
+)
+from playwright.async_api import Error as PlaywrightError
+
+from executor.browser.finding import find_browser
+from executor.errors import NotReady
+from executor.gate.certificates import CertificateAuthority
+from executor.gate.deny import DenyListener
+from executor.gate.proxy import Gate
+from flows.flow import DialogRule
+
+VIEWPORT = {"width": 1280, "height": 800}
+
+_AROUND_THE_GATE = "PLAYWRIGHT_DISABLE_FORCED_CHROMIUM_PROXIED_LOOPBACK"
+"""With this set the driver lets loopback go around the proxy. It is taken out of the environment before launching; the
+path proof would notice it too."""
+
+
+def launch_arguments(*, deny_address: str, spki: str, as_root: bool) -> list[str]:
+    """Chromium's arguments. Everything here closes a way around the gate or silences a background service."""
+    arguments = [
+        f"--proxy-server={deny_address}",
+        "--proxy-bypass-list=<-loopback>",
+        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+        "--webrtc-ip-handling-policy=disable_non_proxied_udp",
+        "--disable-quic",
+        f"--ignore-certificate-errors-spki-list={spki}",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--disable-domain-reliability",
+        "--no-pings",
+        "--no-first-run",
+        "--disable-gpu",
+        # Speculation fetches ahead of any decision; the gate refuses it as well.
+        "--disable-features=Prerender2,SpeculationRulesPrefetchFuture,OptimizationHints,MediaRouter,DialMediaRouteProvider",
+    ]
+    if as_root:
+        # Chromium's sandbox refuses to run as root; elsewhere it stays on.
+        arguments.append("--no-sandbox")
+    return arguments
+
+
+class BrowserHost:
+    """One browser process, shared by the contexts of a run. An async context manager."""
+
+    def __init__(self, *, configured: Path | None = None, headed: bool = False) -> None:
+        self.authority = CertificateAuthority()
+        self.deny = DenyListener()
+        self._configured = configured
+        self._headed = headed
+        self._playwright: Playwright | None = None
+        self._browser: Browser | None = None
+        self.lost = asyncio.Event()
+        """Set when the browser process has gone away."""
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def version(self) -> str:
+        return self._browser.version if self._browser else ""
+
+    async def start(self) -> None:
+        """Launch. Raises `BrowserMissing` or `NotReady`."""
+        found = await asyncio.to_thread(find_browser, self._configured)
+        os.environ.pop(_AROUND_THE_GATE, None)
+        await self.deny.start()
+        try:
+            self._playwright = await async_playwright().start()
+            self._browser = await self._playwright.chromium.launch(
+                executable_path=str(found.path),
+                headless=not self._headed,
+                args=launch_arguments(deny_address=self.deny.address, spki=self.authority.spki, as_root=_is_root()),
+                # A run decides for itself what a signal means; the browser must not vanish under a release.
+                handle_sigint=False,
+                handle_sigterm=False,
+                handle_sighup=False,
+            )
+        except PlaywrightError as error:
+            await self.close()
+            first = str(error).strip().splitlines()[0]
+            raise NotReady(f"The browser at {found.path} does not start ({first}). Try `interlock doctor`.") from error
+        except BaseException:
+            await self.close()
+            raise
+        self._browser.on("disconnected", lambda _browser: self.lost.set())
+
+    async def close(self) -> None:
+        """End the browser, the driver and the deny listener. Never raises for a browser that is gone already."""
+        self.lost.set()
+        if self._browser is not None:
+            browser, self._browser = self._browser, None
+            await _quietly(browser.close())
+        if self._playwright is not None:
+            playwright, self._playwright = self._playwright, None
+            await _quietly(playwright.stop())
+        await self.deny.close()
+
+    async def open(
+        self, gate: Gate, *, cookies: Sequence[Mapping[str, Any]] = (), dialogs: Sequence[DialogRule] = ()
+    ) -> Session:
+        """A fresh context whose only way out is `gate`, with one blank page. Raises `NotReady`."""
+        if self._browser is None or not self._browser.is_connected():
+            raise NotReady("The browser has gone away. Run it again; nothing was dispatched.")
+        try:
+            context = await self._browser.new_context(
+                proxy={"server": gate.address, "bypass": "<-loopback>"},
+                service_workers="block",
+                accept_downloads=False,
+                viewport={"width": VIEWPORT["width"], "height": VIEWPORT["height"]},
+                storage_state={"cookies": [dict(cookie) for cookie in cookies], "origins": []},  # type: ignore[arg-type]  # as the same driver gave them
+            )
+            session = Session(context, dialogs)
+            session.page = await context.new_page()
+        except PlaywrightError as error:
+            raise NotReady(f"The browser did not open a context: {str(error).splitlines()[0]}") from error
+        return session
+
+
+@dataclass(frozen=True)
+class DialogSeen:
+    """A JavaScript dialog and what was done with it."""
+
+    kind: str
+    message: str
+    accepted: bool
+
+
+class Session:
+    """One context and its current page. Popups become the current page while they are open."""
+
+    page: Page
+
+    def __init__(self, context: BrowserContext, dialogs: Sequence[DialogRule]) -> None:
+        self._context = context
+        self._rules = tuple(dialogs)
+        self.dialogs: list[DialogSeen] = []
+        self.crashed = asyncio.Event()
+        self._answering: set[asyncio.Task[None]] = set()
+        context.on("dialog", self._on_dialog)
+        context.on("page", self._on_page)
+
+    @property
+    def context(self) -> BrowserContext:
+        return self._context
+
+    def _on_page(self, page: Page) -> None:
+        page.on("crash", lambda _page: self.crashed.set())
+
+    def _on_dialog(self, dialog: Dialog) -> None:
+        rule = next((rule for rule in self._rules if rule.message in dialog.message), None)
+        accept = rule is not None and rule.accept
+        self.dialogs.append(DialogSeen(dialog.type, dialog.message, accept))
+        answer = dialog.accept(*([rule.text] if rule and rule.text else [])) if accept else dialog.dismiss()
+        task = asyncio.ensure_future(_quietly(answer))
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
+
+    async def cookies(self) -> list[dict[str, Any]]:
+        """Every cookie of the context, as the driver gives them."""
+        return [dict(cookie) for cookie in await self._context.cookies()]
+
+    async def close(self) -> None:
+        """Close the context without running its unload handlers. Never raises for a context that is gone."""
+        for page in self._context.pages:
+            await _quietly(page.close(run_before_unload=False))
+        await _quietly(self._context.close())
+
+
+def _is_root() -> bool:
+    return hasattr(os, "geteuid") and os.geteuid() == 0
+
+
+async def _quietly(doing: Any) -> None:
+    """Await something that ends a thing; that it is gone already, or takes for ever, is no news here."""
+    try:
+        await asyncio.wait_for(doing, 10)
+    except (PlaywrightError, TimeoutError):
+        return

@@ -1,0 +1,306 @@
+"""Steps 12 to 17: answer, shut, evidence, verify, verdict, receipt. They run whatever happened before; none of them can
+make a second request leave.
+
+It may not release, and it may not turn an exception into an outcome.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+
+from playwright.async_api import Error as PlaywrightError
+
+from evidence.records import Point
+from evidence.store import EvidenceError
+from executor.browser.identities import session_cookies
+from executor.errors import NotReady
+from executor.gate.rules import Kind, Phase, Reason
+from executor.ledger.ledger import AttemptClosed, Judgement, LedgerError
+from executor.model.operation import Attempt, Operation
+from executor.model.reasons import NotSent, Unsure
+from executor.model.transitions import Outcome, Transmission
+from executor.model.verdict import Guarantee, Look, Reading, verdict
+from executor.one_shot import keeping
+from executor.one_shot.looking import PathNotProven, look, read_only
+from executor.one_shot.run import Run
+from flows.effect import Says
+from flows.observations import Found
+
+_POLL_S = 0.25
+_SETTLE_S = 5.0
+"""How long the page may take to show what the answer led to, before it is photographed as it is."""
+
+
+async def answer(run: Run) -> None:
+    """12. Wait for the effect to appear, then for its answer; or disarm. Independent of the browser from here."""
+    assert run.gate is not None and run.release is not None
+    if run.gesture_at is None:
+        # No gesture was made. Disarming settles whether anything got in before.
+        if not run.release.disarm():
+            await run.release.settled()
+        return
+    await _wait_for_candidate(run, run.gesture_at + run.effect_window_s)
+    if run.release.disarm():
+        return
+    await run.release.settled()
+
+
+async def _wait_for_candidate(run: Run, until: float) -> None:
+    """Until a candidate took the budget, the window passed with none arriving, or the page says why there is none."""
+    assert run.gate is not None and run.release is not None and run.session is not None
+    taken = asyncio.ensure_future(run.release.taken.wait())
+    try:
+        while not taken.done():
+            now = time.monotonic()
+            if now >= until and run.gate.candidates == 0:
+                return
+            await asyncio.wait([taken], timeout=_POLL_S)
+            lost = run.session.crashed.is_set() or run.services.host.lost.is_set()
+            if not taken.done() and run.gate.candidates == 0 and (lost or await _page_says_why(run)):
+                return
+    finally:
+        taken.cancel()
+
+
+async def _page_says_why(run: Run) -> bool:
+    """Whether the page shows a new message about its input. Closing the door on it is safe: what has not taken the
+    budget by then cannot take it any more."""
+    if (message := await _message(run)) is None or message == run.message_before:
+        return False
+    run.not_sent = NotSent.VALIDATION_MESSAGE
+    return True
+
+
+async def _message(run: Run) -> str | None:
+    try:
+        return await asyncio.wait_for(run.flow.validation_message(run.composer(), run.intent), 2)
+    except Exception:  # noqa: BLE001  a page in the middle of leaving cannot be read; the window simply goes on
+        return None
+
+
+async def shut(run: Run) -> None:
+    """13. No write leaves this context any more, but for the declared trailing ones for a moment after the answer."""
+    assert run.gate is not None
+    run.gate.enter(Phase.SHUT)
+    account = run.release.account if run.release else None
+    if account is not None and account.answer is not None and account.answer.complete and run.flow.trailing:
+        run.gate.open_trailing(run.contract.trailing_s)
+
+
+async def keep_after(run: Run) -> None:
+    """14. Evidence of what is on screen. Bounded; its failure is recorded and changes nothing. The context closes."""
+    assert run.gate is not None and run.session is not None
+    account = run.release.account if run.release else None
+    if account is not None and account.answer is not None and account.answer.complete:
+        await _settle(run)
+        await _keep_answer(run)
+    try:
+        by_gate = account is None or account.answer is None or not account.answer.complete
+        await keeping.keep(run, run.session, Point.AFTER, by_gate=by_gate and _gate_answered(run))
+        cookies = await asyncio.wait_for(run.session.cookies(), 5)
+    except (EvidenceError, PlaywrightError, TimeoutError) as error:
+        run.report("note", f"evidence after the submit is incomplete: {error}")
+        cookies = []
+    run.gate.let_go()
+    await run.session.close()
+    await run.gate.close()
+    if kept := session_cookies(cookies, run.flow.session_cookies):
+        await asyncio.to_thread(run.services.identities.save, run.site, run.intent.account, kept)
+
+
+async def _settle(run: Run) -> None:
+    assert run.session is not None
+    try:
+        await run.session.page.wait_for_load_state("load", timeout=_SETTLE_S * 1000)
+    except PlaywrightError:
+        return  # it is photographed as it is
+
+
+async def _keep_answer(run: Run) -> None:
+    assert run.release is not None and run.release.account.answer is not None
+    got = run.release.account.answer
+    try:
+        sha256 = await keeping.keep_answer(run, got.status, got.headers, got.body, got.content_type)
+    except EvidenceError as error:
+        run.report("note", f"the answer could not be kept: {error}")
+        return
+    if (reading := run.release.account.reading) is not None:
+        run.release.account.reading = replace(reading, evidence=(sha256,))
+
+
+def _gate_answered(run: Run) -> bool:
+    return any(entry.answered_by_gate for entry in run.log)
+
+
+async def verify(run: Run) -> None:
+    """15. Look with the flow's views, in a fresh read-only context, where the contract allows it."""
+    attempt = await _attempt(run)
+    if attempt is None or attempt.transmission is Transmission.NONE_PROVEN or not run.contract.look_after:
+        return
+    try:
+        async with read_only(run) as (gate, session):
+            for delay in run.services.settings.verify_delays_s:
+                await asyncio.sleep(delay)
+                for view in run.flow.views():
+                    since = time.monotonic() - _last_moment(run)
+                    observation, looked = await look(run, gate, session, view, when="after")
+                    run.looked.append(looked)
+                    run.looks.append(
+                        Look(view=view.name, observation=observation, after_s=since, evidence=looked.evidence)
+                    )
+                if _seen_enough(run):
+                    return
+    except (NotReady, PathNotProven, EvidenceError) as error:
+        run.report("note", f"could not look afterwards: {error}")
+
+
+def _last_moment(run: Run) -> float:
+    """The monotonic time after which the effect cannot have left any more."""
+    account = run.release.account if run.release else None
+    if account is not None and account.written_monotonic is not None:
+        return account.written_monotonic
+    return run.gesture_at if run.gesture_at is not None else time.monotonic()
+
+
+def _seen_enough(run: Run) -> bool:
+    """Whether another look would add nothing: an establishing item has been seen."""
+    return any(
+        isinstance(one.observation, Found) and any(item.strength.establishes for item in one.observation.items)
+        for one in run.looks
+    )
+
+
+async def judge(run: Run) -> None:
+    """16. Close the attempt and judge it, in one transaction. The ledger's own record of the transmission decides
+    whether there is anything to judge."""
+    assert run.claimed is not None
+    attempt = await _settle_uncertain_commit(run)
+    account = run.release.account if run.release else None
+    reading = account.reading if account is not None else None
+    if reading is not None and attempt.transmission is not Transmission.ANSWERED:
+        reading = None  # an answer that is not in the record supports nothing in it
+    run.verdict = verdict(
+        transmission=attempt.transmission,
+        reading=reading,
+        looks=run.looks,
+        baseline=run.baseline,
+        account=run.intent.account,
+        guarantee=_guarantee(run),
+    )
+    reason = not_sent_reason(run) if attempt.transmission is Transmission.NONE_PROVEN else unsure_reason(run, reading)
+    judgement = None
+    if run.verdict is not None and run.verdict.outcome is not Outcome.UNKNOWN:
+        judgement = Judgement(
+            outcome=run.verdict.outcome,
+            reason=run.verdict.reason.value,
+            why=run.verdict.why,
+            evidence=run.verdict.evidence,
+            data={"effect": run.flow.effect.name, "item": run.verdict.item, "url": run.verdict.url},
+        )
+    run.not_sent = reason if isinstance(reason, NotSent) else None
+    run.unsure = reason if isinstance(reason, Unsure) else None
+    shown = reason.sentence if reason is not None else "the answer was read"
+    try:
+        run.operation = await run.services.ledger.close(
+            run.claimed.id,
+            by=run.actor,
+            reason=reason.value if reason is not None else "answered",
+            why=shown,
+            judgement=judgement,
+            data={
+                "verdict": run.verdict.reason.value if run.verdict else None,
+                "item": run.verdict.item if run.verdict else None,
+            },
+        )
+    except AttemptClosed:
+        # Recovery was faster: its settlement stands, and this run's evidence is added beside it.
+        run.operation = await run.services.ledger.operation(run.operation.id)
+    if run.operation.state.outcome is Outcome.UNKNOWN:
+        await _break_circuit(run)
+
+
+async def _settle_uncertain_commit(run: Run) -> Attempt:
+    """Read back a release whose commit was uncertain. Nothing was written under it, and this process knows that."""
+    assert run.claimed is not None
+    attempt = await _attempt(run)
+    assert attempt is not None
+    account = run.release.account if run.release else None
+    if account is None or account.unsure is not Unsure.COMMIT_UNCERTAIN:
+        return attempt
+    if attempt.released_at is None:
+        account.unsure, account.not_sent = None, NotSent.LEDGER_FAILED
+        return attempt
+    try:
+        attempt = await run.services.ledger.nothing_written(
+            attempt.id, by=run.actor, why="the commit was uncertain, and nothing was written under it"
+        )
+        account.unsure, account.not_sent = None, NotSent.NOTHING_WRITTEN
+    except (LedgerError, ValueError) as error:
+        account.detail = f"{account.detail}; {error}"
+    return attempt
+
+
+async def _break_circuit(run: Run) -> None:
+    """After an unknown nothing more runs with this flow as this account until a person has looked (C10)."""
+    await run.services.ledger.stop(
+        by=run.actor,
+        why=f"operation {run.operation.id} is unknown",
+        flow=run.flow.name,
+        account_key=run.operation.account_key,
+    )
+
+
+async def _attempt(run: Run) -> Attempt | None:
+    if run.claimed is None:
+        return None
+    operation: Operation = await run.services.ledger.operation(run.operation.id)
+    return next((one for one in operation.attempts if one.id == run.claimed.id), None)
+
+
+def _guarantee(run: Run) -> Guarantee | None:
+    absence = run.contract.absence
+    return Guarantee(view=absence.view, window_s=absence.consistency_window_s) if absence else None
+
+
+def not_sent_reason(run: Run) -> NotSent:
+    """Why nothing left, from the strongest source: the door, a step, the gate's refusals, the page, the browser."""
+    account = run.release.account if run.release else None
+    if account is not None and account.not_sent is not None:
+        return account.not_sent
+    if run.not_sent is not None and run.not_sent is not NotSent.VALIDATION_MESSAGE:
+        return run.not_sent
+    after = run.gesture_at if run.gesture_at is not None else float("inf")
+    refused = {entry.reason for entry in run.log if entry.kind is Kind.REFUSED and entry.monotonic >= after}
+    if Reason.EFFECT_COUNT in refused:
+        return NotSent.EFFECT_COUNT
+    if refused & {
+        Reason.NOT_DECLARED,
+        Reason.AMBIGUOUS,
+        Reason.BODY_UNREADABLE,
+        Reason.PREDICATE_FAILED,
+        Reason.METHOD_OVERRIDE,
+    }:
+        return NotSent.EFFECT_OF_ANOTHER_SHAPE
+    if run.not_sent is not None:
+        return run.not_sent
+    if run.session is not None and any(not dialog.accepted for dialog in run.session.dialogs):
+        return NotSent.DIALOG
+    if (run.session is not None and run.session.crashed.is_set()) or run.services.host.lost.is_set():
+        return NotSent.BROWSER_LOST
+    if run.cancelled.is_set():
+        return NotSent.CANCELLED
+    return NotSent.GESTURE_FAILED if run.gesture_error else NotSent.NO_REQUEST
+
+
+def unsure_reason(run: Run, reading: Reading | None) -> Unsure | None:
+    """Why it may have left without a conclusive answer; None where the answer was conclusive."""
+    account = run.release.account if run.release else None
+    if account is None or account.released_at is None:
+        return account.unsure if account is not None and account.unsure else Unsure.OTHER_WRITE_LEFT
+    if account.unsure is not None:
+        return account.unsure
+    if reading is None or reading.says is Says.NOTHING:
+        return Unsure.ANSWER_SAYS_NOTHING if account.answer is not None else Unsure.NO_ANSWER
+    return None

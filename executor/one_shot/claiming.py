@@ -1,0 +1,191 @@
+"""Steps 8 to 10: look, claim, arm, and the one gesture.
+
+The claim is the line: before it a run may halt, after it every path leads to the verdict. It may not wait for the
+answer, read it, or repeat the gesture.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from playwright.async_api import Error as PlaywrightError
+
+from evidence.store import EvidenceError
+from executor.errors import NotReady
+from executor.gate.rules import Phase, session_digest_of
+from executor.ledger import ids
+from executor.ledger.ledger import LeaseLost, LedgerError
+from executor.model.admission import Refused
+from executor.model.ending import EffectRequest
+from executor.model.fingerprint import digest
+from executor.model.reasons import Halt, NotSent
+from executor.one_shot.control import ControlNotFit, make_gesture, same
+from executor.one_shot.looking import PathNotProven, look, read_only
+from executor.one_shot.material import on_the_wire
+from executor.one_shot.release import Mismatch, Release, Terms
+from executor.one_shot.run import Halted, RefusedRun, Run
+from flows.observations import CouldNotLook, Found, Item, ItemState, NotFound, Observation, Partial
+from flows.wire import OutgoingRequest
+
+
+async def claim(run: Run) -> None:
+    """8. Look whether the item is there already, then reserve the one submit."""
+    if run.contract.look_before and run.flow.views():
+        await _look_before(run)
+    run.report("looked")
+    assert run.lease is not None
+    attempt = ids.new_id("at")
+    run.report("claiming")
+    try:
+        claimed = await run.services.ledger.claim(
+            run.operation.id,
+            attempt=attempt,
+            lease=run.lease,
+            flow=run.binding,
+            by=run.actor,
+            data={
+                "run": run.id,
+                "session_sha256": run.session_digest,
+                "baseline": sorted(run.baseline) if run.baseline is not None else None,
+            },
+            evidence=[item.sha256 for item in run.manifest.items()] if run.manifest else [],
+        )
+    except LedgerError as error:
+        # Claimed or not, nothing was armed; what was claimed after all is settled by recovery.
+        raise Halted(Halt.LEDGER_FAILED, str(error)) from error
+    if isinstance(claimed, Refused):
+        raise RefusedRun(claimed)
+    run.claimed = claimed
+    if run.manifest is not None:
+        run.manifest = run.manifest.with_attempt(claimed.id)
+
+
+async def arm(run: Run) -> None:
+    """9. Open the gate for one effect request, under the terms of this attempt."""
+    assert run.gate is not None and run.claimed is not None
+    settings = run.services.settings
+    terms = Terms(
+        attempt=run.claimed.id,
+        actor=run.actor,
+        check=lambda request: _check(run, request),
+        describe=lambda _request: _describe(run),
+        read=run.contract.read_answer,
+        connect_s=settings.connect_s,
+        write_within_s=settings.write_within_s,
+        answer_s=run.answer_s,
+    )
+    run.release = Release(run.services.ledger, terms, lambda moment: run.report_as(11, "release", moment))
+    run.gate.enter(Phase.ARMED, rules=run.composer_rules(), door=run.release)
+
+
+async def gesture(run: Run) -> None:
+    """10. One trusted input on the pinned control, sent once. What it raises is recorded and proves nothing."""
+    assert run.session is not None and run.pinned is not None and run.claimed is not None
+    assert run.release is not None and run.gate is not None
+    if run.release.taken.is_set():
+        # The page sent the effect by itself between arming and here: then that was the one, and no gesture is made.
+        run.control_changed = "the page sent the request before the gesture"
+        run.gesture_at = time.monotonic()
+        return
+    try:
+        await run.services.ledger.gesture(run.claimed.id, by=run.actor)
+    except LeaseLost as error:
+        _no_gesture(run, NotSent.LEASE_LOST, str(error))
+        return
+    except LedgerError as error:
+        _no_gesture(run, NotSent.LEDGER_FAILED, str(error))
+        return
+    run.report("recorded")
+    try:
+        await same(run.pinned)
+    except ControlNotFit as error:
+        _no_gesture(run, NotSent.CONTROL_CHANGED, str(error))
+        return
+    if run.cancelled.is_set():
+        _no_gesture(run, NotSent.CANCELLED, "")
+        return
+    run.gesture_at = run.log.mark("gesture", Phase.ARMED).monotonic
+    try:
+        await asyncio.wait_for(make_gesture(run.session.page, run.pinned), run.services.settings.gesture_s)
+    except (PlaywrightError, TimeoutError) as error:
+        run.gesture_error = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+
+
+def _no_gesture(run: Run, reason: NotSent, detail: str) -> None:
+    run.not_sent = reason
+    run.control_changed = detail
+
+
+async def _look_before(run: Run) -> None:
+    try:
+        async with read_only(run) as (gate, session):
+            for view in run.flow.views():
+                observation, looked = await look(run, gate, session, view, when="before")
+                run.looked.append(looked)
+                if isinstance(observation, CouldNotLook):
+                    raise Halted(Halt.COULD_NOT_LOOK, f"View {view.name}: {looked.detail}.")
+                if view.lists:
+                    run.baseline = _baseline(observation)
+                if there := _there_already(run, observation):
+                    shown = ", ".join(f"{item.id} ({item.state.value})" for item in there)
+                    raise Halted(Halt.ALREADY_THERE, f"View {view.name} shows item {shown}.")
+    except (NotReady, PathNotProven) as error:
+        raise Halted(Halt.COULD_NOT_LOOK, str(error)) from error
+    except EvidenceError as error:
+        raise Halted(Halt.EVIDENCE_NOT_STORED, str(error)) from error
+
+
+def _baseline(observation: Observation) -> frozenset[str] | None:
+    """The ids that are there before the submit; None when the list was not read to its end, since an item from the
+    rest would look new."""
+    match observation:
+        case Found(complete=True, listed=listed) | NotFound(complete=True, listed=listed):
+            return frozenset(listed)
+        case _:
+            return None
+
+
+def _there_already(run: Run, observation: Observation) -> tuple[Item, ...]:
+    """Items that are this intent, published or on the way (B5). A draft is what preparing leaves behind. Where a person
+    said that a look-alike is meant, an older one is expected."""
+    if run.operation.meant or not isinstance(observation, Found | Partial):
+        return ()
+    return tuple(
+        item
+        for item in observation.items
+        if item.strength.establishes
+        and item.account == run.intent.account
+        and item.state in (ItemState.PUBLISHED, ItemState.QUEUED, ItemState.SCHEDULED)
+    )
+
+
+def _check(run: Run, request: OutgoingRequest) -> Mismatch | None:
+    """What the door compares (C3): the material, the session, and that this is the request the flow declares."""
+    assert run.gate is not None
+    try:
+        shown = on_the_wire(run.flow.effect, request, run.gate.carried, run.operation.intent.material)
+    except Exception as error:  # noqa: BLE001  a flow author's reader: what cannot be read cannot be compared
+        return Mismatch(NotSent.MATERIAL_DIFFERS, (f"unreadable ({type(error).__name__})",))
+    run.effect = EffectRequest(
+        method=request.method,
+        url=request.origin + request.path,
+        body_sha256=hashlib.sha256(request.body).hexdigest(),
+        body_length=len(request.body),
+        material_sha256=digest("material", dict(shown.shown)),
+        released_at=None,
+        from_page_only=shown.unseen,
+    )
+    if shown.differs:
+        return Mismatch(NotSent.MATERIAL_DIFFERS, shown.differs)
+    if session_digest_of(request, run.flow.session_cookies) != run.session_digest:
+        return Mismatch(NotSent.SESSION_DIFFERS, ("session cookies",))
+    return None
+
+
+def _describe(run: Run) -> Mapping[str, Any]:
+    assert run.effect is not None  # _check made it
+    return run.effect.model_dump(mode="json", exclude={"released_at"})

@@ -1,0 +1,172 @@
+"""The state of one run, and the ways to leave it. The steps work on a `Run`; nothing else does.
+
+A run halts (`Halted`, `RefusedRun`) only before the claim. After it, every step ends on its own terms and the run goes
+through to its receipt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from evidence.manifest import Manifest
+from evidence.redaction import Redactor
+from evidence.store import FileStore
+from executor.browser.identities import Identities
+from executor.browser.sessions import BrowserHost, Session
+from executor.gate.certificates import UpstreamTrust
+from executor.gate.proxy import Gate
+from executor.gate.rules import Rules
+from executor.gate.wire_log import WireLog
+from executor.ledger.thread import AsyncLedger
+from executor.model.admission import Refused
+from executor.model.ending import EffectRequest, Looked
+from executor.model.operation import Actor, ActorKind, Attempt, FlowBinding, Lease, Operation
+from executor.model.reasons import Halt, NotSent, Unsure
+from executor.model.verdict import Look, Verdict
+from executor.one_shot.control import Pinned
+from executor.one_shot.release import Release
+from executor.settings import Settings
+from flows.effect import Contract
+from flows.flow import Flow, Intent
+from flows.pages import ComposerPage
+
+
+@dataclass(frozen=True)
+class StepEvent:
+    """What a listener hears: "begin", a moment of `executor.model.step_table`, "done", or "failed" with a detail."""
+
+    number: int
+    name: str
+    moment: str
+    operation: str
+    detail: str = ""
+
+
+Listener = Callable[[StepEvent], None]
+
+
+class Halted(Exception):
+    """Stop before the claim; nothing was dispatched. `detail` is for a person and holds no payload."""
+
+    def __init__(self, reason: Halt, detail: str = "") -> None:
+        super().__init__(f"{reason.sentence} {detail}".strip())
+        self.reason = reason
+        self.detail = detail
+
+
+class RefusedRun(Exception):
+    """Admission said no; nothing was dispatched."""
+
+    def __init__(self, refused: Refused) -> None:
+        super().__init__(refused.sentence)
+        self.refused = refused
+
+
+@dataclass(frozen=True)
+class Services:
+    """What a run uses and does not own."""
+
+    settings: Settings
+    ledger: AsyncLedger
+    store: FileStore
+    identities: Identities
+    host: BrowserHost
+    trust: UpstreamTrust
+    listener: Listener | None
+
+
+@dataclass
+class Run:
+    """One run of one operation. Fields are filled by the steps in their order; None means not yet."""
+
+    services: Services
+    operation: Operation
+    flow: Flow[Any]
+    binding: FlowBinding
+    intent: Intent[Any]
+    person: Actor
+    """Who asked for the run."""
+    id: str = field(default_factory=lambda: f"run_{secrets.token_hex(8)}")
+    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    redactor: Redactor = field(default_factory=Redactor)
+
+    step: int = 0
+    step_name: str = ""
+    lease: Lease | None = None
+    log: WireLog = field(default_factory=WireLog)
+    look_log: WireLog = field(default_factory=WireLog)
+    gate: Gate | None = None
+    session: Session | None = None
+    pinned: Pinned | None = None
+    session_digest: str | None = None
+    message_before: str | None = None
+    manifest: Manifest | None = None
+    baseline: frozenset[str] | None = None
+    looked: list[Looked] = field(default_factory=list)
+    looks: list[Look] = field(default_factory=list)
+    claimed: Attempt | None = None
+    release: Release | None = None
+    effect: EffectRequest | None = None
+    gesture_at: float | None = None
+    gesture_error: str = ""
+    control_changed: str = ""
+    not_sent: NotSent | None = None
+    """Why no gesture was made, or why nothing left, where a step knows it directly."""
+    unsure: Unsure | None = None
+    verdict: Verdict | None = None
+    failures: list[str] = field(default_factory=list)
+    """Steps after the claim that could not be carried out, by number and kind of error."""
+    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def actor(self) -> Actor:
+        """The run itself, as the author of what it records."""
+        return Actor(ActorKind.EXECUTOR, self.id)
+
+    @property
+    def contract(self) -> Contract:
+        return self.flow.contract
+
+    @property
+    def site(self) -> str:
+        """The origin under which the account's session is kept."""
+        return self.intent.origin
+
+    @property
+    def effect_window_s(self) -> float:
+        given = self.services.settings.effect_window_s
+        return self.contract.effect_window_s if given is None else given
+
+    @property
+    def answer_s(self) -> float:
+        given = self.services.settings.answer_s
+        return self.contract.answer_deadline_s if given is None else given
+
+    def composer_rules(self) -> Rules:
+        """What the composer's context may send: the effect, and the writes that go with it."""
+        flow = self.flow
+        return Rules(
+            destination_origin=self.intent.origin,
+            effect=flow.effect,
+            supporting=flow.supporting,
+            trailing=flow.trailing,
+            override_names=flow.override_names,
+        )
+
+    def composer(self) -> ComposerPage:
+        assert self.session is not None
+        return ComposerPage(self.session.page, self.intent.origin)
+
+    def report(self, moment: str, detail: str = "") -> None:
+        """Tell the listener. A listener that raises would stop a run half-way, so it must not: it is the caller's
+        own code, called synchronously, on the event loop."""
+        self.report_as(self.step, self.step_name, moment, detail)
+
+    def report_as(self, number: int, name: str, moment: str, detail: str = "") -> None:
+        if self.services.listener is not None:
+            self.services.listener(StepEvent(number, name, moment, self.operation.id, detail))

@@ -1,0 +1,381 @@
+"""`Executor`: the Python API. Proposes, approves, runs, stops, reads; the command line and later the console sit on it.
+
+It joins the rooms and holds no rule of its own: what may happen is decided by the model, the ledger and the gate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Self
+
+from pydantic import ValidationError
+
+from evidence.redaction import Redactor
+from evidence.store import FileStore
+from executor.browser.identities import Identities
+from executor.browser.sessions import BrowserHost
+from executor.browser.signing_in import sign_in
+from executor.errors import BadInput, Exit
+from executor.gate.certificates import UpstreamTrust
+from executor.ledger.anchor import Anchor
+from executor.ledger.ledger import Proposed
+from executor.ledger.sql import open_ledger
+from executor.ledger.thread import AsyncLedger, LedgerThread
+from executor.model.admission import Refusal, refusal
+from executor.model.ending import Ending
+from executor.model.fingerprint import provider_key
+from executor.model.operation import (
+    Actor,
+    ActorKind,
+    Approval,
+    EventRecord,
+    FlowBinding,
+    Intent,
+    Operation,
+    Policy,
+    Stop,
+    account_key,
+)
+from executor.model.reasons import Halt, NotSent
+from executor.model.transitions import Outcome
+from executor.one_shot.recovery import settle_open_attempts
+from executor.one_shot.run import Listener, Run, Services, StepEvent
+from executor.one_shot.steps import go_through
+from executor.receipts import Receipt, ReceiptPaths, build_receipt, write_receipt
+from executor.settings import Settings
+from flows import flow as vocabulary
+from flows.flow import Credentials, Flow, Payload
+from flows.registry import Registry, RegistryError
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run that is over. `ending` is None when it was refused before it began."""
+
+    operation: Operation
+    ending: Ending | None
+    receipt: Receipt
+    receipt_paths: ReceiptPaths
+    exit: Exit
+
+
+class Executor:
+    """One process's access to the ledger, the evidence and the browser. An async context manager.
+
+    Opening it settles attempts whose run is gone (`recovered`). A browser is started for a run and ended with it.
+    """
+
+    def __init__(self, settings: Settings | None = None, *, on_step: Listener | None = None) -> None:
+        self.settings = settings or Settings()
+        self.flows = Registry.discover()
+        self.recovered: tuple[Operation, ...] = ()
+        self._on_step = on_step
+        self._thread: LedgerThread | None = None
+        self._ledger: AsyncLedger | None = None
+
+    async def __aenter__(self) -> Self:
+        settings = self.settings
+        settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        anchor = Anchor(settings.evidence_folder / "anchor.json")
+        opened = await asyncio.to_thread(open_ledger, settings.ledger_url, anchor=anchor)
+        self._thread = LedgerThread(opened)
+        self._ledger = AsyncLedger(self._thread)
+        self.recovered = tuple(await self.recover(by=_RECOVERY))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._thread is not None:
+            thread, self._thread, self._ledger = self._thread, None, None
+            await thread.aclose()
+
+    @property
+    def ledger(self) -> AsyncLedger:
+        """The ledger, for reading. Raises RuntimeError before the executor is opened."""
+        if self._ledger is None:
+            raise RuntimeError("the executor is not open: use `async with Executor(...)`")
+        return self._ledger
+
+    # -- intents and permission ---------------------------------------------------------------------------------------
+    async def propose(
+        self,
+        *,
+        flow: str,
+        destination: str,
+        account: str,
+        payload: Mapping[str, Any] | Payload,
+        task: str,
+        by: Actor,
+        after: Sequence[str] = (),
+        deadline: datetime | None = None,
+    ) -> Proposed:
+        """Record an intent, or find the operation that it already is (A4). Raises `BadInput`."""
+        found = self._flow(flow)
+        if not account.strip() or not task.strip():
+            raise BadInput("An intent needs an account and a task; one of them is empty.")
+        if deadline is not None and deadline.tzinfo is None:
+            raise BadInput("A deadline needs a time zone, such as 2030-01-31T12:00:00+01:00.")
+        parsed = _parse_payload(found, payload)
+        try:
+            place = found.canonical_destination(destination)
+        except ValueError as error:
+            raise BadInput(f"{str(error)[:1].upper()}{str(error)[1:]}.") from error
+        intent = Intent(
+            task=task.strip(),
+            action=found.action,
+            destination=place,
+            account=account.strip(),
+            flow=found.name,
+            payload=parsed.model_dump(mode="json"),
+            material=found.material(parsed),
+            common=found.common_material(parsed),
+            after=tuple([(await self.operation(one)).id for one in after]),
+            deadline=deadline,
+        )
+        return await self.ledger.propose(
+            intent,
+            flow=self._binding(flow, found),
+            policy=Policy.ABSOLUTE,
+            by=by,
+            provider_key=provider_key(intent.identity) if found.contract.key is not None else None,
+        )
+
+    async def approve(
+        self,
+        operation: str,
+        *,
+        by: Actor,
+        fingerprint: str,
+        valid_for_s: float | None = None,
+        meant: bool = False,
+        why: str = "",
+    ) -> Approval:
+        """Approve exactly what is there, for the flow's code as it is now (B1)."""
+        found = await self.operation(operation)
+        if valid_for_s is not None and valid_for_s <= 0:
+            raise BadInput("An approval must be valid for some time; give a positive number of seconds.")
+        flow = self._flow(found.flow.name)
+        return await self.ledger.approve(
+            found.id,
+            by=by,
+            flow=self._binding(found.flow.name, flow),
+            fingerprint=fingerprint,
+            valid_for_s=valid_for_s or self.settings.approval_s,
+            meant=meant,
+            why=why,
+        )
+
+    async def revoke(self, operation: str, *, by: Actor, why: str) -> Operation:
+        return await self.ledger.revoke((await self.operation(operation)).id, by=by, why=why)
+
+    # -- running ------------------------------------------------------------------------------------------------------
+    async def run(self, operation: str, *, by: Actor, headed: bool | None = None) -> Ended:
+        """Run one operation once. What happens in the run is in what it returns, never in an exception; a browser that
+        is missing or a ledger that is gone is raised, before anything is dispatched.
+
+        Cancelling it before the gesture halts the run; after the gesture it waits for the run to end by its own
+        deadlines, and only then raises CancelledError.
+        """
+        found = await self.operation(operation)
+        flow = self._flow(found.flow.name)
+        binding = self._binding(found.flow.name, flow)
+        refused = refusal(await self.ledger.admission(found.id, binding))
+        if refused is not None:
+            # Refused before a browser is started. The note is what a second run leaves behind.
+            await self.ledger.note(
+                found.id,
+                kind="refused",
+                by=by,
+                why=refused.sentence,
+                data={"reason": refused.reason.value, "because": list(refused.because)},
+            )
+            return await self._ended(found.id, None, by, Exit.REFUSED)
+        shown = self.settings.headed if headed is None else headed
+        async with BrowserHost(configured=self.settings.browser, headed=shown) as host:
+            run = Run(
+                services=self._services(host),
+                operation=found,
+                flow=flow,
+                binding=binding,
+                intent=_for_the_flow(found, flow),
+                person=by,
+                redactor=redactor_for(flow),
+            )
+            await self.ledger.note(
+                found.id,
+                kind="run_started",
+                by=run.actor,
+                why=f"asked for by {by}",
+                data={"run": run.id, "browser": host.version, "flow": flow.name, "flow_version": flow.version},
+            )
+            ending = await _to_the_end(run)
+        return await self._ended(found.id, ending, by, None)
+
+    async def recover(self, *, by: Actor) -> Sequence[Operation]:
+        """Settle attempts whose run is gone, and write their receipts."""
+        settled = await settle_open_attempts(self.ledger, by=by)
+        for operation in settled:
+            await self._write_receipt(operation.id, by)
+        return settled
+
+    async def login(self, *, flow: str, destination: str, account: str, credentials: Credentials, by: Actor) -> None:
+        """Sign in by the flow's form, through a gate that lets only its login writes out, and seal the session (C9).
+        Raises `NotReady` when the site does not let the person in."""
+        del by  # signing in is not an event of any operation
+        found = self._flow(flow)
+        try:
+            place = found.canonical_destination(destination)
+        except ValueError as error:
+            raise BadInput(str(error)) from error
+        async with BrowserHost(configured=self.settings.browser, headed=self.settings.headed) as host:
+            await sign_in(self._services(host), found, place, account, credentials)
+
+    # -- stops --------------------------------------------------------------------------------------------------------
+    async def stop(
+        self,
+        *,
+        by: Actor,
+        why: str,
+        flow: str | None = None,
+        destination: str | None = None,
+        account: str | None = None,
+    ) -> Stop:
+        """Let nothing be claimed or released: of a flow, of an account at a destination, or (neither given) at all."""
+        if (destination is None) != (account is None):
+            raise BadInput("A stop for an account needs both the site and the account.")
+        key = account_key(destination, account) if destination is not None and account is not None else None
+        return await self.ledger.stop(by=by, why=why, flow=flow, account_key=key)
+
+    async def lift(self, stop: str, *, by: Actor, why: str) -> Stop:
+        return await self.ledger.lift(stop, by=by, why=why)
+
+    async def stops(self) -> Sequence[Stop]:
+        return await self.ledger.stops()
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+    async def operation(self, operation: str) -> Operation:
+        return await self.ledger.operation(operation)
+
+    async def operations(self, *, unresolved_only: bool = False) -> Sequence[Operation]:
+        return await self.ledger.operations(unresolved_only=unresolved_only)
+
+    async def events(self, operation: str) -> Sequence[EventRecord]:
+        return await self.ledger.events((await self.operation(operation)).id)
+
+    async def receipt(self, operation: str) -> Receipt:
+        """The receipt as the record stands now."""
+        found = await self.operation(operation)
+        events = await self.ledger.events(found.id)
+        try:
+            contract = self._flow(found.flow.name).contract
+        except BadInput:
+            contract = None  # the record stays readable when its flow is gone
+        return build_receipt(found, events, contract, now=datetime.now(UTC))
+
+    # -- parts --------------------------------------------------------------------------------------------------------
+    def _flow(self, name: str) -> Flow[Any]:
+        try:
+            return self.flows.get(name)
+        except RegistryError as error:
+            raise BadInput(str(error)) from error
+
+    def _binding(self, reference: str, flow: Flow[Any]) -> FlowBinding:
+        return FlowBinding(name=self.flows.canonical(reference), version=flow.version, code_digest=flow.code_digest())
+
+    def _services(self, host: BrowserHost) -> Services:
+        settings = self.settings
+        return Services(
+            settings=settings,
+            ledger=self.ledger,
+            store=FileStore(settings.evidence_folder / "blobs", minimum_free_bytes=settings.minimum_free_bytes),
+            identities=Identities(settings.identities_folder, settings.key_folder),
+            host=host,
+            trust=UpstreamTrust(settings.trust),
+            listener=self._on_step,
+        )
+
+    async def _ended(self, operation: str, ending: Ending | None, by: Actor, known: Exit | None) -> Ended:
+        receipt, paths = await self._write_receipt(operation, by)
+        found = await self.operation(operation)
+        return Ended(found, ending, receipt, paths, exit_of(found, ending) if known is None else known)
+
+    async def _write_receipt(self, operation: str, by: Actor) -> tuple[Receipt, ReceiptPaths]:
+        """17. From the record; the record then says that it was written."""
+        receipt = await self.receipt(operation)
+        paths = await asyncio.to_thread(write_receipt, receipt, self.settings.receipts_folder)
+        return receipt, paths
+
+
+def exit_of(operation: Operation, ending: Ending | None) -> Exit:
+    """The exit code of a run. `unknown` wins over everything that could look better."""
+    match operation.state.outcome:
+        case Outcome.SUCCEEDED:
+            return Exit.SUCCEEDED
+        case Outcome.ACCEPTED:
+            return Exit.ACCEPTED
+        case Outcome.REJECTED:
+            return Exit.REJECTED
+        case Outcome.UNKNOWN:
+            return Exit.UNKNOWN
+        case Outcome.UNOBSERVED:
+            pass
+    reason = ending.coded_reason() if ending is not None else None
+    if isinstance(reason, NotSent):
+        return Exit.NOT_SENT
+    if isinstance(reason, Refusal) or (isinstance(reason, Halt) and reason.is_policy):
+        return Exit.REFUSED
+    return Exit.DEFECT
+
+
+def redactor_for(flow: Flow[Any]) -> Redactor:
+    """What this flow says is secret, beside what always is."""
+    return Redactor(
+        cookie_names=frozenset(flow.session_cookies),
+        field_names=frozenset(flow.secret_fields),
+        selectors=tuple(flow.secret_regions),
+    )
+
+
+async def _to_the_end(run: Run) -> Ending:
+    """Let a run end by its own deadlines, whoever cancels its caller."""
+    going = asyncio.ensure_future(go_through(run))
+    try:
+        return await asyncio.shield(going)
+    except asyncio.CancelledError:
+        run.cancelled.set()
+        await asyncio.wait([going])
+        if not going.cancelled() and going.exception() is not None:
+            raise going.exception() from None  # type: ignore[misc]  # not None: asked in the line above
+        raise
+
+
+def _parse_payload(flow: Flow[Any], payload: Mapping[str, Any] | Payload) -> Any:
+    """The payload by the flow's model. Raises `BadInput` naming the fields, never their values (A11)."""
+    try:
+        if isinstance(payload, Payload):
+            return flow.payload_model.model_validate(payload.model_dump())
+        return flow.payload_model.model_validate(dict(payload))
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(str(part) for part in one['loc']) or 'payload'}: {one['msg']}"
+            for one in error.errors(include_input=False, include_url=False, include_context=False)
+        )
+        raise BadInput(f"The payload does not fit flow {flow.name}: {problems}.") from error
+
+
+def _for_the_flow(operation: Operation, flow: Flow[Any]) -> vocabulary.Intent[Any]:
+    intent = operation.intent
+    return vocabulary.Intent(
+        task=intent.task,
+        action=intent.action,
+        destination=intent.destination,
+        account=intent.account,
+        payload=_parse_payload(flow, intent.payload),
+        reference=operation.id,
+    )
+
+
+_RECOVERY = Actor(ActorKind.EXECUTOR, "recovery")
+__all__ = ["Ended", "Executor", "StepEvent", "exit_of", "redactor_for"]
