@@ -337,12 +337,20 @@ class _Builder:
             case ActionPermitted.SIGN_IN_AGAIN:
                 intent = operation.intent
                 return shlex.join(
-                    ["interlock", "login", intent.flow, "--site", intent.destination, "--account", intent.account]
+                    [
+                        "interlock",
+                        "login",
+                        operation.flow.name,
+                        "--site",
+                        intent.destination,
+                        "--account",
+                        intent.account,
+                    ]
                 )
             case ActionPermitted.LIFT_STOP:
                 return f"interlock stop --lift {because[0]}" if because else "interlock stop --list"
             case ActionPermitted.FIX_FLOW:
-                return shlex.join(["interlock", "flows", "show", operation.intent.flow])
+                return shlex.join(["interlock", "flows", "show", operation.flow.name])
             case ActionPermitted.FIX_SURROUNDINGS:
                 return "interlock doctor"
             case _:
