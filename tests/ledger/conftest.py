@@ -1,4 +1,4 @@
-"""The contract suite runs on every backend of this table. A further one needs a URL for an empty database, nothing else."""
+"""The contract suite runs on every backend of this table. A further one needs a URL for an empty database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ledger's tests and their child processes share: people, flows, intents, and an operation taken step by step."""
+"""What the ledger's tests and their child processes share: people, flows, intents, and the usual steps."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ class Book:
 
     ledger: SqlLedger
 
-    def proposed(self, task: str = "task", title: str = "Hello", *, policy: Policy = Policy.ABSOLUTE, **changes: Any) -> Operation:
+    def proposed(
+        self, task: str = "task", title: str = "Hello", *, policy: Policy = Policy.ABSOLUTE, **changes: Any
+    ) -> Operation:
         return self.ledger.propose(intent(task, title, **changes), flow=FLOW, policy=policy, by=PROPOSER).operation
 
     def approve(self, operation: Operation, *, valid_for_s: float = 600, **more: Any) -> Approval:
@@ -49,7 +51,9 @@ class Book:
             operation.id, by=PERSON, flow=FLOW, fingerprint=operation.fingerprint, valid_for_s=valid_for_s, **more
         )
 
-    def approved(self, task: str = "task", title: str = "Hello", *, valid_for_s: float = 600, **changes: Any) -> Operation:
+    def approved(
+        self, task: str = "task", title: str = "Hello", *, valid_for_s: float = 600, **changes: Any
+    ) -> Operation:
         operation = self.proposed(task, title, **changes)
         self.approve(operation, valid_for_s=valid_for_s)
         return self.ledger.operation(operation.id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from ledger_kit import EXECUTOR, FLOW, PERSON, PROPOSER, SUCCEEDED, Book, intent
@@ -22,7 +23,7 @@ from executor.ledger.ledger import (
 from executor.ledger.sql import SqlLedger
 from executor.model.admission import Refusal, Refused, refusal
 from executor.model.fingerprint import NotCanonical
-from executor.model.operation import Attempt, Disposition, Operation, Policy
+from executor.model.operation import Actor, Attempt, Disposition, Operation, Policy
 from executor.model.transitions import Dispatch, IllegalTransition, Outcome, Permission
 
 
@@ -36,7 +37,7 @@ def refused(book: Book, operation: Operation) -> Refused:
     return said
 
 
-# -- proposing ------------------------------------------------------------------------------------------------------------
+# -- proposing ---------------------------------------------------------------------------------------------------------
 def test_the_record_holds_the_whole_intent_before_anything_is_dispatched(book: Book) -> None:
     deadline = datetime(2040, 5, 1, 12, 30, 0, 123456, tzinfo=UTC)
     asked = intent(material={"title": "Grüße 🙂", "tags": ["a"], "n": 1.5}, deadline=deadline)
@@ -89,7 +90,7 @@ def test_a_unique_prefix_names_an_operation(book: Book) -> None:
 
 def test_unresolved_operations_are_listed_apart(book: Book) -> None:
     book.proposed("waiting", "w")
-    done, attempt = book.released("done", "d")
+    _, attempt = book.released("done", "d")
     book.close(attempt, SUCCEEDED)
     unknown, attempt = book.released("unknown", "u")
     book.close(attempt)
@@ -99,15 +100,19 @@ def test_unresolved_operations_are_listed_apart(book: Book) -> None:
     assert len(book.ledger.operations(limit=2)) == 2
 
 
-# -- history --------------------------------------------------------------------------------------------------------------
+# -- history -----------------------------------------------------------------------------------------------------------
 def test_a_note_says_who_what_why_and_moves_no_state(book: Book) -> None:
     operation = book.approved()
-    after = book.ledger.note(
-        operation.id, kind="step", by=EXECUTOR, why="composed", data={"step": 7}, evidence=["abc"]
-    )
+    after = book.ledger.note(operation.id, kind="step", by=EXECUTOR, why="composed", data={"step": 7}, evidence=["abc"])
     assert after.state == operation.state
     last = book.ledger.events(operation.id)[-1]
-    assert (last.kind, last.actor, last.why, last.data, last.evidence) == ("step", EXECUTOR, "composed", {"step": 7}, ("abc",))
+    assert (last.kind, last.actor, last.why, last.data, last.evidence) == (
+        "step",
+        EXECUTOR,
+        "composed",
+        {"step": 7},
+        ("abc",),
+    )
     assert (last.sequence, last.hash) == (after.version, after.head)
     assert abs(last.at - book.ledger.now()) < timedelta(minutes=1)
 
@@ -143,9 +148,9 @@ def test_a_decision_never_makes_a_dispatched_operation_runnable(book: Book) -> N
         assert refused(book, after).reason is Refusal.ALREADY_DISPATCHED
 
 
-# -- approving ------------------------------------------------------------------------------------------------------------
+# -- approving ---------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("by", [PROPOSER, EXECUTOR])
-def test_only_a_person_approves(book: Book, by) -> None:
+def test_only_a_person_approves(book: Book, by: Actor) -> None:
     operation = book.proposed()
     with pytest.raises(NotAPerson):
         book.ledger.approve(operation.id, by=by, flow=FLOW, fingerprint=operation.fingerprint, valid_for_s=60)
@@ -233,7 +238,7 @@ def test_a_passed_deadline_is_recorded_once(book: Book) -> None:
     book.sound()
 
 
-# -- a further attempt (B3) -----------------------------------------------------------------------------------------------
+# -- a further attempt (B3) --------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("policy", list(Policy))
 def test_what_was_proven_not_sent_is_reopened_by_a_fresh_approval(book: Book, policy: Policy) -> None:
     operation, first = book.claimed(policy=policy)
@@ -283,7 +288,7 @@ def test_no_plain_approval_reopens_what_may_have_been_sent(book: Book, policy: P
     assert refused(book, book.ledger.operation(operation.id)).reason is Refusal.ALREADY_DISPATCHED
 
 
-# -- neighbours (A4, A10, B5) ---------------------------------------------------------------------------------------------
+# -- neighbours (A4, A10, B5) ------------------------------------------------------------------------------------------
 def test_a_changed_mind_waits_while_the_first_is_unresolved(book: Book) -> None:
     first, attempt = book.released("task", "first")
     second = book.approved("task", "second")
@@ -344,11 +349,16 @@ def test_admission_shows_what_the_claim_will_decide_on(book: Book) -> None:
     seen = book.ledger.admission(operation.id, FLOW)
     assert seen.account_busy
     assert refusal(seen) == Refused(Refusal.ACCOUNT_BUSY)
-    assert (seen.operation, seen.approval, seen.flow, seen.behind_anchor) == (operation, operation.approval, FLOW, False)
+    assert (seen.operation, seen.approval, seen.flow, seen.behind_anchor) == (
+        operation,
+        operation.approval,
+        FLOW,
+        False,
+    )
     assert busy.account_key == operation.account_key
 
 
-# -- stops (C10) ----------------------------------------------------------------------------------------------------------
+# -- stops (C10) -------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("scope", [{}, {"flow": "news"}, {"account_key": "https://news.example|ann"}])
 def test_a_stop_holds_claims_until_a_person_lifts_it(book: Book, scope: dict[str, str]) -> None:
     operation = book.approved()
@@ -375,7 +385,7 @@ def test_a_stop_elsewhere_stops_nothing_here(book: Book) -> None:
     assert book.claimed()
 
 
-def test_two_ledgers_have_two_names(ledger: SqlLedger, tmp_path) -> None:
+def test_two_ledgers_have_two_names(ledger: SqlLedger, tmp_path: Path) -> None:
     other = SqlLedger(f"sqlite:///{tmp_path / 'other.sqlite'}")
     try:
         assert other.identity().id != ledger.identity().id
