@@ -87,12 +87,6 @@ class EffectConnection:
             first = await anext(rest, b"")
         except OSError as error:
             raise WriteFailed(f"the spooled body cannot be read: {error}", nothing_written=True) from error
-        message = upstream.begin(candidate.request.method, candidate.request.target, headers)
-        if first:
-            message += upstream.body(first)
-        whole = len(first) == spool.size
-        if whole:
-            message += upstream.end()
         if candidate.write_began:
             raise WriteFailed("this candidate was already written", nothing_written=False)
         if not candidate.still_holds():
@@ -101,6 +95,12 @@ class EffectConnection:
             raise WriteFailed("the site closed the connection before the effect was written", nothing_written=True)
         if stream.has_input:
             raise WriteFailed("the site answered before the effect was written", nothing_written=True)
+        message = upstream.begin(candidate.request.method, candidate.request.target, headers)
+        if first:
+            message += upstream.body(first)
+        whole = len(first) == spool.size
+        if whole:
+            message += upstream.end()
         candidate.write_began = True
         candidate.log.leaving(candidate.sequence)
         stream.write(message)

@@ -64,6 +64,13 @@ def answering(data: bytes) -> Behaviour:
     return lambda arrived, line: line.send(data)
 
 
+def never_answering(arrived: Arrived, line: Line) -> None:
+    """Hold the connection open until the test ends or the other side closes."""
+    line.socket.settimeout(20)
+    line.socket.recv(1)
+    line.close()
+
+
 @dataclass
 class Origin:
     """Listens on 127.0.0.1. `seen` is the ground truth: whole requests, in order of arrival; `raw` every byte."""
@@ -76,6 +83,7 @@ class Origin:
 
     def __enter__(self) -> Origin:
         self._stopping = threading.Event()
+        self._changed = threading.Condition()
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listening.getsockname()[1]
         self._lines: list[socket.socket] = []
@@ -98,6 +106,19 @@ class Origin:
     def url(self) -> str:
         return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
 
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until something arrived that makes `condition` true."""
+
+        def wait() -> None:
+            with self._changed:
+                assert self._changed.wait_for(condition, 10)
+
+        await asyncio.to_thread(wait)
+
+    def drop_last(self) -> None:
+        """Close the newest connection from the site's side."""
+        self._lines[-1].shutdown(socket.SHUT_RDWR)
+
     def bodies(self, method: str = "POST") -> list[bytes]:
         return [one.body for one in self.seen if one.method == method]
 
@@ -107,8 +128,10 @@ class Origin:
                 connection, _ = self._listening.accept()
             except OSError:
                 return
-            self.connections += 1
-            self._lines.append(connection)
+            with self._changed:
+                self.connections += 1
+                self._lines.append(connection)
+                self._changed.notify_all()
             thread = threading.Thread(target=self._serve, args=(connection, self.connections))
             self._threads.append(thread)
             thread.start()
@@ -149,7 +172,9 @@ class Origin:
             headers = tuple((name.decode(), value.decode("latin-1")) for name, value in head.headers)
             arrived = Arrived(head.method.decode(), head.target.decode(), headers, body, number, index)
             index += 1
-            self.seen.append(arrived)
+            with self._changed:
+                self.seen.append(arrived)
+                self._changed.notify_all()
             self.behaviour(arrived, line)
             # What was sent went around h11; the next request is read by a new one.
             trailing = reader.trailing_data[0]
