@@ -232,9 +232,8 @@ async def _look(run: _Run, end: Callable[[GapReason], None]) -> None:
     )
     run.reader = await PageReader.open(run.page, run.redactor)
     await _notice_crash(run.reader.session, end)
-    look = await run.reader.look(seconds=run.seconds)
-    run.redactor = run.redactor.with_secrets(look.values)
-    run.look = look
+    run.look = await run.reader.look(seconds=run.seconds)
+    run.redactor = run.reader.redactor
 
 
 async def _notice_crash(session: CDPSession, end: Callable[[GapReason], None]) -> None:
@@ -248,8 +247,8 @@ async def _screenshot(run: _Run, _: Callable[[GapReason], None]) -> None:
     done = await screenshot.take(
         run.page, reader, look, target=run.target, answered_by_interlock=run.answered, seconds=run.seconds
     )
-    note = INTERLOCK_NOTE if run.answered else ""
-    await run.keep(ItemKind.SCREENSHOT, done.value, screenshot.MEDIA_TYPE, done.masked, note)
+    run.redactor = reader.redactor
+    await run.keep(ItemKind.SCREENSHOT, done.value, screenshot.MEDIA_TYPE, done.masked, _note(run))
 
 
 async def _dom(run: _Run, _: Callable[[GapReason], None]) -> None:

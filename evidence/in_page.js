@@ -1,6 +1,7 @@
 // Runs in an isolated world of the page, once per look, and only reads: no focus, no scrolling, no cloning (a clone of a
-// custom element would run the page's constructor), no event, no style, no attribute. `what` is "look", "serialise" or
-// "secret_elements"; `config` comes from the Redactor; `frames` are the frame elements whose documents are read apart.
+// custom element would run the page's constructor), no event, no style, no attribute. `what` is "look", "text_boxes",
+// "serialise" or "secret_elements"; `config` comes from the Redactor; `frames` are the frame elements whose documents are
+// read apart. No secret is ever handed in: which visible text holds one is decided outside, between "look" and "text_boxes".
 (what, config, ...frames) => {
   const started = performance.now();
   const overdue = () => performance.now() - started > config.milliseconds;
@@ -52,7 +53,7 @@
     }
   };
   const rectangle = (box) => [box.left, box.top, box.width, box.height];
-  const boxes = (element) => Array.from(clientRects(element), rectangle).filter((box) => box[2] > 0 && box[3] > 0);
+  const boxes = (element) => Array.from((element instanceof Range ? element.getClientRects() : clientRects(element)), rectangle).filter((box) => box[2] > 0 && box[3] > 0);
 
   if (what === "secret_elements") {
     const found = [];
@@ -63,7 +64,38 @@
     return found;
   }
 
+  // Where the parts [number, start, end] of the texts of the last look are now; all of a text that changed meanwhile.
+  if (what === "text_boxes") {
+    const kept = globalThis.interlockTexts || [];
+    globalThis.interlockTexts = [];
+    return config.parts.map(([number, start, end]) => {
+      const [text, seen] = kept[number] || [];
+      if (!text) return [];
+      if (nodeType(text) !== Node.TEXT_NODE) return boxes(text);
+      const range = new Range();
+      range.selectNodeContents(text);
+      if (text.data === seen) {
+        range.setStart(text, start);
+        range.setEnd(text, end);
+      }
+      return boxes(range);
+    });
+  }
+
   if (what === "look") {
+    const texts = [];
+    const whole = new Range();
+    const visible = (box) => box.right > 0 && box.bottom > 0 && box.left < innerWidth && box.top < innerHeight;
+    const readable = (owner, text, box) => {
+      if (text.trim().length >= 4 && box.width > 0 && visible(box)) texts.push([owner, text]);
+    };
+    const readTexts = (root) => {
+      for (const child of childNodes(root)) {
+        if (nodeType(child) !== Node.TEXT_NODE || child.data.trim().length < 4) continue;
+        whole.selectNodeContents(child);
+        readable(child, child.data, whole.getBoundingClientRect());
+      }
+    };
     const regions = [];
     const values = [];
     const owners = frames.map(() => null);
@@ -72,15 +104,24 @@
     for (const element of walk(document)) {
       if (overdue()) throw new Error("interlock: out of time");
       const tag = localName(element);
+      readTexts(element);
+      if (tag === "input" || tag === "textarea") {
+        const shown = element.type === "hidden" ? "" : element.value || attribute(element, "placeholder");
+        readable(element, shown, boundingBox(element));
+      }
+      if (tag === "select") {
+        readable(element, Array.from(element.selectedOptions, (option) => option.text).join(" "), boundingBox(element));
+      }
+      if (shadowRoot(element)) readTexts(shadowRoot(element));
       if (shadowRoot(element)) shadowText += shadowRoot(element).textContent.trim().length;
       if (regionOf(element)) {
         for (const inner of [element, ...walk(element)]) for (const box of boxes(inner)) regions.push(["region", ...box]);
       }
       const kind = fieldKind(element);
       if (kind) {
-        const whole = tag === "input" && element.type === "password" ? "password" : kind;
-        if (tag === "meta") values.push([whole, attribute(element, "content")]);
-        if (tag === "input" || tag === "textarea") values.push([whole, element.value], [whole, attribute(element, "value")]);
+        const named = tag === "input" && element.type === "password" ? "password" : kind;
+        if (tag === "meta") values.push([named, attribute(element, "content")]);
+        if (tag === "input" || tag === "textarea") values.push([named, element.value], [named, attribute(element, "value")]);
         for (const box of boxes(element)) regions.push([kind, ...box]);
       }
       if (tag === "iframe" || tag === "frame" || tag === "object" || tag === "embed") {
@@ -99,6 +140,7 @@
       }
       if (tag === "img" || tag === "svg" || tag === "canvas" || tag === "video" || tag === "input") pictured += 1;
     }
+    globalThis.interlockTexts = texts;
     const view = window.visualViewport;
     const entry = performance.getEntriesByType("navigation")[0];
     const body = ofDocument("body");
@@ -116,6 +158,7 @@
       offset: view ? [view.offsetLeft, view.offsetTop] : [0, 0],
       regions,
       owners,
+      texts: texts.map(([, text]) => text),
       values: values.filter(([, value]) => value.length > 0),
     };
   }

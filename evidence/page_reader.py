@@ -50,7 +50,6 @@ class Look:
     scroll: tuple[float, float]
     device_scale: float
     regions: tuple[tuple[Kind, Rect], ...]
-    values: frozenset[str] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -75,13 +74,32 @@ class _Frame:
     owners: list[str]  # object ids of the children's frame elements, in this frame's world
 
 
+@dataclass
+class _Seen:
+    frame: _Frame
+    value: dict[str, Any] = field(repr=False)
+    outer: tuple[_Seen, list[float]] | None  # the document around it, and where in that it is and at what scale
+
+
+def _in_main(seen: _Seen, box: Rect) -> Rect | None:
+    """A box of a document in the main viewport, without what its frames clip away."""
+    while seen.outer is not None:
+        seen, (x, y, width, height, scale_x, scale_y) = seen.outer
+        moved = Rect(x + box.x * scale_x, y + box.y * scale_y, box.width * scale_x, box.height * scale_y)
+        clipped = moved.clipped(Rect(x, y, width, height))
+        if clipped is None:
+            return None
+        box = clipped
+    return box
+
+
 class PageReader:
     """One DevTools session on a page. `open` and `close` it; every method may hang on a frozen page, so bound each
     one."""
 
     def __init__(self, session: CDPSession, redactor: Redactor) -> None:
         self.session = session
-        self._redactor = redactor
+        self.redactor = redactor
 
     @classmethod
     async def open(cls, page: Page, redactor: Redactor) -> PageReader:
@@ -91,8 +109,34 @@ class PageReader:
         await self.session.detach()
 
     async def look(self, *, seconds: float) -> Look:
-        main = await self._frames()
-        return await self._look_at(main, seconds)
+        """Look at every readable document; `redactor` then also knows the secret values that were found."""
+        seen = await self._look_at(await self._frames(), None, seconds)
+        self.redactor = self.redactor.with_secrets(
+            text
+            for one in seen
+            for kind, text in one.value["values"]
+            if len(text) >= _MINIMUM_VALUE.get(Kind(kind), 1 << 30)
+        )
+        regions: list[tuple[Kind, Rect]] = []
+        for one in seen:
+            found = [(Kind(kind), Rect(*box)) for kind, *box in one.value["regions"]]
+            found += await self._secret_texts(one, seconds)
+            regions += [(kind, box) for kind, inner in found if (box := _in_main(one, inner)) is not None]
+        main = seen[0].value
+        return Look(
+            url=main["url"],
+            title=main["title"],
+            ready_state=main["ready_state"],
+            http_status=main["http_status"],
+            text_length=sum(one.value["text_length"] for one in seen),
+            pictured=sum(one.value["pictured"] for one in seen),
+            visibility=main["visibility"],
+            viewport=(main["viewport"][0], main["viewport"][1]),
+            offset=(main["offset"][0], main["offset"][1]),
+            scroll=(main["scroll"][0], main["scroll"][1]),
+            device_scale=main["device_scale"],
+            regions=tuple(regions),
+        )
 
     async def documents(self, *, seconds: float, characters: int) -> tuple[Document, ...]:
         """The documents as HTML, the main one first. Raises `TooLarge`."""
@@ -156,17 +200,25 @@ class PageReader:
             await self._add_children(child, child_tree, left)
 
     async def _call(
-        self, frame: _Frame, what: str, seconds: float, characters: int = 0, by_value: bool = True
+        self,
+        frame: _Frame,
+        what: str,
+        seconds: float,
+        *,
+        characters: int = 0,
+        parts: Sequence[tuple[int, int, int]] = (),
+        by_value: bool = True,
     ) -> dict[str, Any]:
         config = {
-            "fields": [plain_name(name) for name in self._redactor.field_names],
+            "fields": [plain_name(name) for name in self.redactor.field_names],
             "password_names": PASSWORD_NAMES,
             "token_names": TOKEN_NAMES,
             "exact_names": EXACT_NAMES,
             "autocomplete": SECRET_AUTOCOMPLETE,
-            "selectors": self._redactor.selectors,
+            "selectors": self.redactor.selectors,
             "milliseconds": seconds * 1000,
             "characters": characters,
+            "parts": parts,
         }
         answer = await self.session.send(
             "Runtime.callFunctionOn",
@@ -188,43 +240,31 @@ class PageReader:
         result: dict[str, Any] = answer["result"]
         return result
 
-    async def _look_at(self, frame: _Frame, seconds: float) -> Look:
-        value = (await self._call(frame, "look", seconds))["value"]
-        regions = [(Kind(kind), Rect(*box)) for kind, *box in value["regions"]]
-        values = {text for kind, text in value["values"] if len(text) >= _MINIMUM_VALUE.get(Kind(kind), 1 << 30)}
-        text_length, pictured = value["text_length"], value["pictured"]
-        for child, owner in zip(frame.children, value["owners"], strict=True):
-            inside = await self._look_at(child, seconds)
-            values |= inside.values
-            text_length += inside.text_length
-            pictured += inside.pictured
-            if owner is None:
-                continue  # not in the document any more, so not in the picture
-            x, y, width, height, scale_x, scale_y = owner
-            for kind, box in inside.regions:
-                moved = Rect(x + box.x * scale_x, y + box.y * scale_y, box.width * scale_x, box.height * scale_y)
-                if (shown := moved.clipped(Rect(x, y, width, height))) is not None:
-                    regions.append((kind, shown))
-        return Look(
-            url=value["url"],
-            title=value["title"],
-            ready_state=value["ready_state"],
-            http_status=value["http_status"],
-            text_length=text_length,
-            pictured=pictured,
-            visibility=value["visibility"],
-            viewport=(value["viewport"][0], value["viewport"][1]),
-            offset=(value["offset"][0], value["offset"][1]),
-            scroll=(value["scroll"][0], value["scroll"][1]),
-            device_scale=value["device_scale"],
-            regions=tuple(regions),
-            values=frozenset(values),
-        )
+    async def _look_at(self, frame: _Frame, outer: tuple[_Seen, list[float]] | None, seconds: float) -> list[_Seen]:
+        """The document and all below it, itself first."""
+        seen = [_Seen(frame, (await self._call(frame, "look", seconds))["value"], outer)]
+        for child, owner in zip(frame.children, seen[0].value["owners"], strict=True):
+            if owner is not None:  # else its element is not in the document any more, so not in the picture
+                seen += await self._look_at(child, (seen[0], owner), seconds)
+        return seen
+
+    async def _secret_texts(self, seen: _Seen, seconds: float) -> list[tuple[Kind, Rect]]:
+        """Where the document shows, as ordinary text, something that would be masked in text."""
+        parts: list[tuple[int, int, int]] = []
+        kinds: list[Kind] = []
+        for number, text in enumerate(seen.value["texts"]):
+            if (span := self.redactor.span(text)) is not None:
+                parts.append((number, span[1], span[2]))
+                kinds.append(span[0])
+        if not parts:
+            return []
+        boxes = (await self._call(seen.frame, "text_boxes", seconds, parts=parts))["value"]
+        return [(kind, Rect(*box)) for kind, found in zip(kinds, boxes, strict=True) for box in found]
 
     async def _serialise(self, frame: _Frame, seconds: float, characters: int, done: list[Document]) -> int:
         """Append the frame and what is in it to `done`; gives the index of the frame."""
         left = characters - sum(len(document.html) for document in done)
-        value = (await self._call(frame, "serialise", seconds, max(left, 0)))["value"]
+        value = (await self._call(frame, "serialise", seconds, characters=max(left, 0)))["value"]
         if value["truncated"]:
             raise TooLarge(f"the page is longer than {characters} characters of HTML")
         index = len(done)

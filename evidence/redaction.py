@@ -72,6 +72,20 @@ class Tally:
         return tuple(sorted(Masked(what, where, count) for (what, where), count in self._counts.items()))
 
 
+class _Points(Tally):
+    """Puts one character for each mask, so that its place can be seen."""
+
+    MARK = "\ue000"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kinds: list[Kind] = []
+
+    def mask(self, kind: Kind, where: str) -> str:
+        self.kinds.append(kind)
+        return self.MARK
+
+
 def mask(kind: Kind) -> str:
     return f"[masked:{kind}]"
 
@@ -174,6 +188,15 @@ class Redactor:
 
         tally = Tally()
         return Redacted(rewrite(html, self, tally), tally.masked())
+
+    def span(self, text: str) -> tuple[Kind, int, int] | None:
+        """From the first to the last character that `text` would mask, and the first kind; None when there is none."""
+        tally = _Points()
+        marked = self.masked_text(text, tally, "")
+        if not tally.kinds:
+            return None
+        after = len(marked) - marked.rindex(_Points.MARK) - 1
+        return tally.kinds[0], marked.index(_Points.MARK), len(text) - after
 
     def url(self, url: str) -> Redacted[str]:
         """A URL or part of one: user information, telling query and fragment values, then everything `text` masks."""

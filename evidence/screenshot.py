@@ -1,8 +1,9 @@
 """A picture of the viewport as it is: nothing is scrolled, hidden, stopped or focused for it.
 
 A full-page picture, a picture of one element, and Playwright's own preparations for them run page handlers that can
-send a request; they are never used here. What must be masked is looked up before the picture and again after it, and
-both are painted.
+send a request; they are never used here. What must be masked (secret fields, regions, text that holds a secret) is
+looked up before the picture and again after it, and both are painted over. A secret that only a style, a canvas or an
+image shows is not found.
 """
 
 from __future__ import annotations

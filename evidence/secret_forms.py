@@ -21,6 +21,7 @@ for _name, _character in html.entities.html5.items():
         _ENTITIES.setdefault(_character, []).append(_name)
 
 _BACKSLASH = r"(?:\\|%(?:25)*5[cC])+"
+_BASE64 = "[A-Za-z0-9+/_-]"
 _SHORT_ESCAPES = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
 
 
@@ -35,7 +36,7 @@ def pattern(secrets: frozenset[str]) -> re.Pattern[str] | None:
         return None
     spelled = ["".join(_spellings(character) for character in secret) for secret in usable]
     literal = sorted({form for secret in usable for form in _whole_forms(secret)}, key=lambda s: (-len(s), s))
-    return re.compile("|".join([r"(?P<mask>\[masked:[a-z]+\])", *(re.escape(form) for form in literal), *spelled]))
+    return re.compile("|".join([r"(?P<mask>\[masked:[a-z]+\])", *literal, *spelled]))
 
 
 def _spellings(character: str) -> str:
@@ -62,17 +63,18 @@ def _any_case(hexadecimal: str) -> str:
 
 
 def _whole_forms(secret: str) -> set[str]:
-    """Base64 at each of the three alignments inside longer data (only the characters that depend on nothing else),
-    and hex."""
+    """Patterns for hex, and for base64 at each of the three alignments in longer data: the characters that depend on
+    nothing else, and the one or two beside them that give a part of the secret away."""
     raw = secret.encode("utf-8", "surrogatepass")
     forms = {raw.hex(), raw.hex().upper()}
     for before in range(3):
         encoded = base64.b64encode(b"\0" * before + raw).decode()
-        start = (0, 2, 3)[before]
         spare = (before + len(raw)) % 3
-        end = len(encoded) if spare == 0 else len(encoded) - (3 if spare == 1 else 2)
-        core = encoded[start:end]
-        if len(core) >= MINIMUM_SECRET:
-            forms.update((core, core.replace("+", "-").replace("/", "_")))
-            forms.add(core.replace("+", "%2B").replace("/", "%2F"))
+        core = encoded[(0, 2, 3)[before] : len(encoded) - (0, 3, 2)[spare]]
+        if len(core) < MINIMUM_SECRET:
+            continue
+        front = f"{_BASE64}?" if before else ""
+        back = f"(?:{_BASE64}{{1,2}}(?:=|%3D){{0,2}})?" if spare else ""
+        for plus, slash in (("+", "/"), ("-", "_"), ("%2B", "%2F")):
+            forms.add(front + re.escape(core.replace("+", plus).replace("/", slash)) + back)
     return forms

@@ -140,17 +140,19 @@ def _canary_page() -> str:
     return f"""<!doctype html><title>Held: {html.escape(configured)}</title>
     <meta name=csrf-token content={CANARIES["meta token"]}>
     <script>var settings = {{"nonce": "{CANARIES["script nonce"]}"}};</script><!-- {CANARIES["comment"]} -->
-    <body style="margin:0"><input id=pw type=password style="position:absolute;left:100px;top:20px;
+    <body style="margin:0"><input id=pw type=password style="position:absolute;left:500px;top:200px;
       width:200px;height:30px">
-    <div id=private class=private style="position:absolute;left:100px;top:80px;width:300px;height:40px;background:#f00">
+    <div id=private class=private style="position:absolute;left:100px;top:220px;width:300px;height:40px;
+      background:#f00">
       <b style="position:absolute;left:320px;top:10px;background:#f00">{CANARIES["region"]}</b></div>
     <button style="position:absolute;left:100px;top:300px" aria-labelledby=private>?</button>
     <input type=hidden name=csrf value={CANARIES["hidden csrf"]}>
     <input name=iban value={CANARIES["named field"]}>
     <input autocomplete=one-time-code value={CANARIES["one-time code"]}>
-    <p>Echoed: {CANARIES["hidden csrf"]}; cookie {CANARIES["cookie"]}; typed <span id=echo></span></p>
-    <p data-jwt="{CANARIES["jwt"]}">Bearer {CANARIES["bearer"]} and {CANARIES["long hex"]}</p>
-    <p title="{html.escape(configured)}">{html.escape(json.dumps(configured))}
+    <style>b{{color:#f00}}</style><p>Echoed: <b>{CANARIES["hidden csrf"]}</b>; cookie <b>{CANARIES["cookie"]}</b>;
+      typed <b id=echo></b></p><input name=title value="{html.escape(configured)}" style="color:#f00">
+    <p data-jwt="{CANARIES["jwt"]}">Bearer {CANARIES["bearer"]} and <b>{CANARIES["long hex"]}</b></p>
+    <p title="{html.escape(configured)}"><b>{html.escape(json.dumps(configured)[1:-1])}</b>
       <a href="/x?q={urllib.parse.quote(configured)}&_wpnonce={CANARIES["link nonce"]}">a</a>
       {base64.b64encode(b"id:" + configured.encode()).decode()}</p>
     <iframe src=/child style="position:absolute;left:100px;top:400px;width:300px;height:80px"></iframe><x-box></x-box>
@@ -208,13 +210,33 @@ async def test_no_canary_is_in_any_stored_byte(
     assert {Kind.PASSWORD, Kind.TOKEN, Kind.SECRET, Kind.REGION, Kind.FIELD, Kind.AUTHORIZATION} <= kinds
 
     picture = _picture(store, taken)
-    for x, y in ((101, 21), (299, 49), (101, 81), (399, 119), (425, 95)):
+    for x, y in ((501, 201), (699, 229), (101, 221), (399, 259), (425, 235)):
         assert picture.getpixel((x, y)) == MASK_COLOUR, (x, y)
     colours = picture.getcolors(1 << 20) or []
     assert not [colour for _, colour in colours if colour[0] > 200 and colour[1] < 60 and colour[2] < 60]
     in_picture = {entry.what: entry.count for entry in _item(taken, ItemKind.SCREENSHOT).masked}
     assert in_picture[Kind.PASSWORD] >= 3
     assert in_picture[Kind.REGION] >= 2
+
+
+async def test_only_the_secret_part_of_a_text_is_painted_over(site: Any, page: Page, store: FileStore) -> None:
+    style = "position:absolute;left:0;top:0;margin:0;font:20px/30px monospace"
+    text = f"<p id=p style='{style}'>seen S3cretCanary too</p>"
+    await page.goto(site.page("/part", f"<!doctype html><title>p</title>{text}"))
+    width = await page.evaluate("document.querySelector('#p').getBoundingClientRect().width") / 21
+    taken = await capture(page, Point.OPEN, store=store, redactor=Redactor(secrets=frozenset({"S3cretCanary"})))
+    picture = _picture(store, taken)
+
+    def colours(first: float, last: float) -> set[Any]:
+        part = picture.crop((round(first * width), 5, round(last * width), 25))
+        return {colour for _, colour in part.getcolors(1 << 16) or []}
+
+    assert MASK_COLOUR not in colours(0, 4.4) | colours(17.6, 21)
+    assert (0, 0, 0) in colours(0, 4.4)
+    assert (0, 0, 0) in colours(17.6, 21)
+    assert MASK_COLOUR in colours(5, 17)
+    assert not {colour for colour in colours(5, 17) if sum(colour) < 100}
+    assert {(entry.what, entry.count) for entry in _item(taken, ItemKind.SCREENSHOT).masked} == {(Kind.SECRET, 1)}
 
 
 async def test_a_frame_of_another_site_is_covered(site: Any, page: Page, store: FileStore) -> None:
