@@ -20,7 +20,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-GENERATORS: dict[str, str] = {}
+GENERATORS: dict[str, str] = {
+    "model-state-tables": "executor.model.docs:state_tables",
+    "model-state-diagrams": "executor.model.docs:state_diagrams",
+    "model-joint-states": "executor.model.docs:joint_states",
+    "model-steps": "executor.model.docs:step_table",
+    "model-refusals": "executor.model.docs:refusals",
+    "model-reasons": "executor.model.docs:reasons",
+    "model-failure-classes": "executor.model.docs:failure_classes",
+    "model-retry": "executor.model.docs:retry_table",
+    "model-discrepancies": "executor.model.docs:discrepancies",
+    "model-exit-codes": "executor.model.docs:exit_codes",
+}
 """Name of a part -> "module:callable"."""
 
 _OPENING = re.compile(r"<!-- generated: (?P<name>\S+) -->")
