@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Self
 
@@ -130,6 +130,11 @@ class Gate:
     async def without_candidates(self, timeout_s: float) -> bool:
         """Wait until no candidate is in flight; False when the time passed first."""
         return await self._state.until(lambda: self._state.candidates == 0, timeout_s)
+
+    async def until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until `condition`, a function of this gate's own properties, holds; it is asked at every change of
+        what is in flight. False when the time passed first."""
+        return await self._state.until(condition, timeout_s)
 
     def let_go(self) -> None:
         """End the requests that hang, and those that would, until the phase *armed* is entered again."""

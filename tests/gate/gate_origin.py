@@ -80,6 +80,7 @@ class Origin:
     seen: list[Arrived] = field(default_factory=list)
     raw: bytearray = field(default_factory=bytearray)
     connections: int = 0
+    host: str = "127.0.0.1"
 
     def __enter__(self) -> Origin:
         self._stopping = threading.Event()
@@ -104,7 +105,7 @@ class Origin:
 
     @property
     def url(self) -> str:
-        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
+        return f"{'https' if self.tls else 'http'}://{self.host}:{self.port}"
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until something arrived that makes `condition` true."""

@@ -7,8 +7,8 @@ import os
 import socket
 
 import pytest
-from conftest import RecordingDoor, rules_for
 from gate_origin import OK, Arrived, Line, answering, never_answering
+from gate_support import RecordingDoor, rules_for
 
 from executor.gate import peer
 from executor.gate.deny import DenyListener
@@ -323,7 +323,7 @@ async def test_a_candidate_counts_while_its_body_arrives(origin, make_gate, conn
     gate = await make_gate(origin, Phase.ARMED, door=RecordingDoor())
     client = await connect(gate, origin.url)
     await send_head(client, origin, b"do=")
-    assert await gate._state.until(lambda: gate.candidates == 1, 5)
+    assert await gate.until(lambda: gate.candidates == 1, 5)
     assert not gate.candidate_seen.is_set()
     assert not await gate.quiet(0.05)
     await client.send(b"publish")
@@ -336,7 +336,7 @@ async def test_a_body_that_ends_after_the_phase_is_refused(origin, make_gate, co
     gate = await make_gate(origin, Phase.ARMED, door=RecordingDoor())
     client = await connect(gate, origin.url)
     await send_head(client, origin, b"do=")
-    assert await gate._state.until(lambda: gate.candidates == 1, 5)
+    assert await gate.until(lambda: gate.candidates == 1, 5)
     gate.enter(Phase.SHUT)
     await client.send(b"publish")
     assert (await client.answer("POST")).interlock == "effect_closed"
