@@ -1,0 +1,81 @@
+"""From an error to one clear sentence and an exit code. Anything that is not known here is a defect (70)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from executor.errors import Exit, InterlockError
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    sentence: str
+    exit: int
+
+
+def explain(error: BaseException) -> Failure:
+    """What to tell a person about an error that ended a command."""
+    if isinstance(error, InterlockError):
+        return Failure(_sentence(error), error.exit)
+    return _of_the_ledger(error) or _of_other_rooms(error) or _defect(error)
+
+
+def _of_the_ledger(error: BaseException) -> Failure | None:
+    from executor.ledger import ledger
+    from executor.model.transitions import IllegalTransition
+
+    if isinstance(error, ledger.NoSuchOperation | ledger.AmbiguousId):
+        return Failure(_sentence(error), Exit.USAGE)
+    refused = (
+        ledger.AccountBusy,
+        ledger.LeaseLost,
+        ledger.NotAPerson,
+        ledger.NotEligible,
+        ledger.NotWhatWasSeen,
+        ledger.VersionChanged,
+        ledger.AttemptClosed,
+        IllegalTransition,
+    )
+    if isinstance(error, refused):
+        return Failure(_sentence(error), Exit.REFUSED)
+    if isinstance(error, ledger.LedgerError):
+        return Failure(_sentence(error), Exit.DEFECT)
+    return None
+
+
+def _of_other_rooms(error: BaseException) -> Failure | None:
+    from pydantic import ValidationError
+
+    from evidence.store import EvidenceError
+    from executor.browser.finding import BrowserMissing
+    from flows.registry import RegistryError
+    from playground.process import StartError
+
+    if isinstance(error, RegistryError):
+        return Failure(_sentence(error), Exit.USAGE)
+    if isinstance(error, BrowserMissing | EvidenceError | StartError):
+        return Failure(_sentence(error), Exit.DEFECT)
+    if isinstance(error, ValidationError) and error.title == "Settings":
+        found = "; ".join(
+            f"{'.'.join(str(part) for part in one['loc']) or 'settings'}: {one['msg']}"
+            for one in error.errors(include_url=False, include_input=False, include_context=False)
+        )
+        return Failure(f"The settings cannot be used: {found}.", Exit.USAGE)
+    return None
+
+
+def _defect(error: BaseException) -> Failure:
+    if isinstance(error, OSError):
+        where = f" ({error.filename})" if error.filename else ""
+        said = error.strerror or type(error).__name__
+        return Failure(f"The system refused something that is needed: {said}{where}.", Exit.DEFECT)
+    return Failure(
+        f"This is a defect: {type(error).__name__}: {error}. Nothing is submitted again because of it; look with "
+        "`interlock list --unresolved`. INTERLOCK_DEBUG=1 shows where it happened.",
+        Exit.DEFECT,
+    )
+
+
+def _sentence(error: BaseException) -> str:
+    """The message; an error raised without one is explained by its docstring."""
+    return str(error).strip() or (type(error).__doc__ or type(error).__name__).strip()

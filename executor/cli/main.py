@@ -1,0 +1,98 @@
+"""The command `interlock`: reads the arguments, calls the Python API, prints what it says. No rule is decided here."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import click
+import typer
+
+from executor.cli import browser, demo, doctor, flow_commands, intents, playground_command, reading, running, stops
+from executor.cli.failures import Failure, explain
+from executor.cli.surroundings import use_home
+from executor.errors import Exit
+
+app = typer.Typer(
+    name="interlock",
+    help="Perform one consequential action in a web page at most once, and be able to prove what was done.",
+    epilog="Exit codes: 0 succeeded, 10 accepted, 20 unknown, 30 rejected, 40 refused, 50 proven not sent, "
+    "70 defect or surroundings, 2 usage.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"interlock {version('interlock')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _whole(
+    home: Annotated[
+        Path | None, typer.Option("--home", metavar="PATH", help="Where ledger, evidence and receipts live.")
+    ] = None,
+    _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+) -> None:
+    if home is not None:
+        use_home(home)
+
+
+app.command("demo")(demo.demo)
+app.command("doctor")(doctor.doctor)
+app.add_typer(browser.app, name="browser")
+app.command("playground")(playground_command.playground)
+app.add_typer(flow_commands.app, name="flows")
+app.command("login")(flow_commands.login)
+app.command("propose")(intents.propose)
+app.command("approve")(intents.approve)
+app.command("revoke")(intents.revoke)
+app.command("run")(running.run_operation)
+app.command("stop")(stops.stop)
+app.command("list")(reading.list_operations)
+app.command("show")(reading.show)
+app.command("receipt")(reading.receipt)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point. Ends the process with the command's exit code."""
+    sys.exit(execute(sys.argv[1:] if arguments is None else list(arguments)))
+
+
+def execute(arguments: Sequence[str]) -> int:
+    """Run one command and return its exit code. Prints one sentence for every error; no traceback, unless
+    `INTERLOCK_DEBUG` is set."""
+    command = typer.main.get_command(app)
+    try:
+        code = command.main(args=list(arguments), prog_name="interlock", standalone_mode=False)
+    except click.exceptions.UsageError as error:
+        context = f" See `{error.ctx.command_path} --help`." if error.ctx is not None else ""
+        return _failed(Failure(f"{error.format_message()}{context}", Exit.USAGE), arguments)
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        return _failed(Failure("Stopped by hand.", 130), arguments)
+    except BrokenPipeError:
+        # The reader of our output has gone away; what was asked for is done.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:  # every error becomes a sentence and an exit code; this is the last place
+        if os.environ.get("INTERLOCK_DEBUG"):
+            raise
+        return _failed(explain(error), arguments)
+    return code if isinstance(code, int) else 0
+
+
+def _failed(failure: Failure, arguments: Sequence[str]) -> int:
+    if "--json" in arguments:
+        sys.stdout.write(json.dumps({"error": failure.sentence, "exit": int(failure.exit)}, ensure_ascii=False) + "\n")
+    sys.stderr.write(f"interlock: {failure.sentence}\n")
+    return int(failure.exit)

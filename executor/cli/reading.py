@@ -1,0 +1,177 @@
+"""`interlock list`, `show` and `receipt`: what the record says. They change nothing but what opening always settles."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from executor.cli.surroundings import AsJson, OperationId, cell, executor, out, print_json, run
+
+if TYPE_CHECKING:
+    from executor.model.operation import EventRecord, Operation
+    from executor.receipts import Receipt
+
+STYLES = {"succeeded": "green", "accepted": "cyan", "unknown": "bold yellow", "rejected": "red", "started": "yellow"}
+
+
+def list_operations(
+    unresolved: Annotated[bool, typer.Option("--unresolved", help="Only those that are started or unknown.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show operations, the newest first."""
+
+    async def work() -> Sequence[Operation]:
+        async with executor() as service:
+            return await service.operations(unresolved_only=unresolved)
+
+    found = run(work())
+    if as_json:
+        print_json([plain(one) for one in found])
+        return
+    if not found:
+        out().print("Nothing is unresolved." if unresolved else "There is no operation yet.")
+        return
+    table = Table("operation", "task", "account", "permission", "dispatch", "outcome", "age", box=None, pad_edge=False)
+    for one in found:
+        outcome = one.state.outcome.value
+        table.add_row(
+            cell(one.id),
+            cell(one.intent.task),
+            cell(f"{one.intent.account} at {one.intent.destination}"),
+            cell(one.state.permission.value),
+            cell(_dispatch(one)),
+            cell(outcome, STYLES.get(outcome, "")),
+            cell(_age(one)),
+        )
+    out().print(table)
+
+
+def show(operation: OperationId, as_json: AsJson = False) -> None:
+    """Show one operation: its three dimensions, what crossed the wire, and every event."""
+
+    async def work() -> tuple[Operation, Sequence[EventRecord]]:
+        async with executor() as service:
+            found = await service.operation(operation)
+            return found, await service.events(found.id)
+
+    found, events = run(work())
+    if as_json:
+        print_json({**plain(found), "events": [_event(one) for one in events]})
+        return
+    console = out()
+    facts = Table(box=None, show_header=False, pad_edge=False)
+    facts.add_column(style="bold", no_wrap=True)
+    facts.add_column(overflow="fold")
+    for label, value in _facts(found):
+        facts.add_row(label, cell(value, STYLES.get(value, "")))
+    console.print(facts)
+    console.print()
+    table = Table("#", "when", "event", "by", "why", box=None, pad_edge=False)
+    for one in events:
+        moment = one.at.isoformat(sep=" ", timespec="milliseconds")
+        table.add_row(*map(cell, (one.sequence, moment, one.kind, one.actor, one.why)))
+    console.print(table)
+
+
+class Format(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+def receipt(
+    operation: OperationId,
+    form: Annotated[Format, typer.Option("--format", help="Plain text for people, JSON for machines.")] = Format.TEXT,
+    as_json: AsJson = False,
+) -> None:
+    """Print the receipt: what was authorized, attempted and observed, what stays unknown, what may be done."""
+    from executor.receipts import render_text
+
+    async def work() -> Receipt:
+        async with executor() as service:
+            return await service.receipt(operation)
+
+    made = run(work())
+    if as_json or form is Format.JSON:
+        print_json(made)
+    else:
+        sys.stdout.write(render_text(made))
+
+
+def plain(operation: Operation) -> dict[str, Any]:
+    """An operation as JSON, without its payload (A11)."""
+    intent, state = operation.intent, operation.state
+    return {
+        "operation": operation.id,
+        "task": intent.task,
+        "action": intent.action,
+        "account": intent.account,
+        "destination": intent.destination,
+        "flow": operation.flow.name,
+        "flow_version": operation.flow.version,
+        "fingerprint": operation.fingerprint,
+        "permission": state.permission.value,
+        "dispatch": state.dispatch.value,
+        "transmission": state.transmission.value if state.transmission else None,
+        "outcome": state.outcome.value,
+        "disposition": operation.disposition.value,
+        "policy": operation.policy.value,
+        "proposed_by": str(operation.proposed_by),
+        "created_at": operation.created_at.isoformat(),
+        "attempts": len(operation.attempts),
+        "version": operation.version,
+        "head": operation.head,
+    }
+
+
+def _facts(operation: Operation) -> list[tuple[str, str]]:
+    intent, state, approval = operation.intent, operation.state, operation.approval
+    return [
+        ("operation", operation.id),
+        ("task", intent.task),
+        ("action", intent.action),
+        ("account", intent.account),
+        ("destination", intent.destination),
+        ("flow", f"{operation.flow.name} {operation.flow.version}"),
+        ("fingerprint", operation.fingerprint),
+        ("permission", state.permission.value),
+        ("dispatch", _dispatch(operation)),
+        ("outcome", state.outcome.value),
+        ("disposition", operation.disposition.value),
+        ("policy", operation.policy.value),
+        ("approval", f"{approval.id} by {approval.by} until {approval.expires.isoformat()}" if approval else "none"),
+        ("attempts", str(len(operation.attempts))),
+    ]
+
+
+def _dispatch(operation: Operation) -> str:
+    """Never without what is known to have crossed the wire (A1)."""
+    state = operation.state
+    return f"{state.dispatch.value} ({state.transmission.value if state.transmission else 'no attempt'})"
+
+
+def _age(operation: Operation) -> str:
+    """Since the dispatch was started, else since it was proposed."""
+    since = operation.attempt.claimed_at if operation.attempt else operation.created_at
+    minutes = int((datetime.now(UTC) - since).total_seconds() // 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    return f"{minutes // 60} h" if minutes < 48 * 60 else f"{minutes // (24 * 60)} d"
+
+
+def _event(event: EventRecord) -> dict[str, Any]:
+    return {
+        "sequence": event.sequence,
+        "at": event.at.isoformat(),
+        "by": str(event.actor),
+        "kind": event.kind,
+        "why": event.why,
+        "evidence": list(event.evidence),
+        "previous": event.previous,
+        "hash": event.hash,
+    }

@@ -1,0 +1,62 @@
+"""`interlock run`: one operation, once, with its steps shown and its receipt at the end."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from executor.cli.steps_shown import StepsShown
+from executor.cli.surroundings import AsJson, OperationId, actor, err, executor, out, print_json, run
+
+if TYPE_CHECKING:
+    from executor.service import Ended
+
+
+def run_operation(
+    operation: OperationId,
+    headed: Annotated[bool, typer.Option("--headed", help="Show the browser.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run one approved operation, once. A second run prints the stored receipt and submits nothing."""
+    with ExitStack() as stack:
+        shown = None if as_json else stack.enter_context(StepsShown(err()))
+
+        async def work() -> Ended:
+            async with executor(shown.hear if shown else None) as service:
+                return await service.run(operation, by=actor(), headed=True if headed else None)
+
+        ended = run(work())
+    if as_json:
+        print_json(as_plain(ended))
+    else:
+        tell(ended)
+    raise typer.Exit(int(ended.exit))
+
+
+def as_plain(ended: Ended) -> dict[str, Any]:
+    """A run's end as JSON."""
+    return {
+        "operation": ended.operation.id,
+        "exit": int(ended.exit),
+        "receipt": ended.receipt.model_dump(mode="json"),
+        "receipt_paths": {"json": str(ended.receipt_paths.json), "text": str(ended.receipt_paths.text)},
+    }
+
+
+def tell(ended: Ended) -> None:
+    """What a person needs to know: a few lines where all went well, the whole receipt where not."""
+    from executor.errors import Exit
+    from executor.receipts import render_text
+
+    if ended.exit is Exit.SUCCEEDED:
+        console, receipt = out(), ended.receipt
+        console.print(receipt.verdict, markup=False)
+        if receipt.observed.item is not None:
+            console.print(f"Item {receipt.observed.item}  {receipt.observed.item_url or ''}".rstrip(), markup=False)
+    else:
+        sys.stdout.write(render_text(ended.receipt))
+        sys.stdout.write("\n")
+    sys.stdout.write(f"Receipt: {ended.receipt_paths.text}\n         {ended.receipt_paths.json}\n")

@@ -1,0 +1,80 @@
+"""The 17 steps of a run as they happen: a live list on a terminal, one line per step elsewhere."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.table import Table
+
+from executor.cli.surroundings import cell
+from executor.model.step_table import STEPS
+
+if TYPE_CHECKING:
+    from executor.one_shot.run import StepEvent
+
+_MARKS = {"waiting": ("·", "dim"), "begun": ("▸", "bold"), "done": ("✓", "green"), "failed": ("✗", "bold red")}
+
+
+class StepsShown:
+    """A context manager; hand `hear` to the executor. Never raises for an event that it does not know."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._state = {step.number: "waiting" for step in STEPS}
+        self._notes: dict[int, str] = {}
+        self._live = (
+            Live(self.render(), console=console, refresh_per_second=8, transient=False) if console.is_terminal else None
+        )
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.update(self.render())
+            self._live.stop()
+
+    def hear(self, event: StepEvent) -> None:
+        """Take in one event of the run."""
+        if event.number not in self._state:
+            return
+        if event.moment == "begin":
+            self._state[event.number] = "begun"
+        elif event.moment in ("done", "failed"):
+            self._state[event.number] = event.moment
+        if event.detail:
+            self._notes[event.number] = event.detail
+        elif event.moment not in ("begin", "done", "failed", "note"):
+            self._notes[event.number] = event.moment
+        if self._live is not None:
+            self._live.update(self.render())
+        elif event.moment in ("done", "failed"):
+            mark, _ = _MARKS[event.moment]
+            note = f"  {event.detail}" if event.detail else ""
+            self._console.print(cell(f"{mark} {event.number:>2} {event.name}{note}"), soft_wrap=True)
+
+    def render(self) -> RenderableType:
+        """The list as it stands."""
+        table = Table(box=None, show_header=False, pad_edge=False)
+        table.add_column(width=1)
+        table.add_column(justify="right", style="dim", width=2)
+        table.add_column(no_wrap=True)
+        table.add_column(style="dim", no_wrap=True, overflow="ellipsis")
+        for step in STEPS:
+            state = self._state[step.number]
+            mark, style = _MARKS[state]
+            note = self._notes.get(step.number, "") or step.does
+            table.add_row(
+                cell(mark, style),
+                str(step.number),
+                cell(step.name, "dim" if state == "waiting" else style if state == "failed" else ""),
+                cell(note),
+            )
+        return table
