@@ -50,7 +50,8 @@ class Item:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """At least one item that looks like the intent's. `listed` are all ids that the view listed (the baseline)."""
+    """At least one item that looks like the intent's. `listed` are the ids of everything that the view listed, drafts
+    left out: before the claim they are the baseline, and the draft of this very run must not be in it."""
 
     items: tuple[Item, ...]
     listed: tuple[str, ...] = ()

@@ -182,6 +182,15 @@ class Session:
         self._answering.add(task)
         task.add_done_callback(self._answering.discard)
 
+    async def stop_loading(self) -> None:
+        """Abandon a navigation that has no answer, keeping the page that is on screen. While one is pending, Chromium
+        holds back everything that reads the page. Handled by the browser process, so it works then too."""
+        devtools = await self._context.new_cdp_session(self.page)
+        try:
+            await devtools.send("Page.stopLoading")
+        finally:
+            await devtools.detach()
+
     async def cookies(self) -> list[dict[str, Any]]:
         """Every cookie of the context, as the driver gives them."""
         return [dict(cookie) for cookie in await self._context.cookies()]

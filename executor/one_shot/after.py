@@ -16,7 +16,7 @@ from evidence.records import Point
 from evidence.store import EvidenceError
 from executor.browser.identities import session_cookies
 from executor.errors import NotReady
-from executor.gate.rules import Kind, Phase, Reason
+from executor.gate.rules import Kind, Phase, Reason, destination
 from executor.ledger.ledger import AttemptClosed, Judgement, LedgerError
 from executor.model.operation import Attempt, Operation
 from executor.model.reasons import NotSent, Unsure
@@ -96,6 +96,8 @@ async def keep_after(run: Run) -> None:
     if account is not None and account.answer is not None and account.answer.complete:
         await _settle(run)
         await _keep_answer(run)
+    elif account is not None and account.request is not None and destination(account.request) == "document":
+        await _abandon_navigation(run)
     try:
         by_gate = account is None or account.answer is None or not account.answer.complete
         await keeping.keep(run, run.session, Point.AFTER, by_gate=by_gate and _gate_answered(run))
@@ -118,6 +120,16 @@ async def _settle(run: Run) -> None:
         return  # it is photographed as it is
 
 
+async def _abandon_navigation(run: Run) -> None:
+    """The submit was a navigation and has no answer: stop waiting for it, so that what is on screen can be read and
+    the browser has nothing left to send again."""
+    assert run.session is not None
+    try:
+        await asyncio.wait_for(run.session.stop_loading(), 5)
+    except (PlaywrightError, TimeoutError) as error:
+        run.report("note", f"the pending navigation could not be stopped: {error}")
+
+
 async def _keep_answer(run: Run) -> None:
     assert run.release is not None and run.release.account.answer is not None
     got = run.release.account.answer
@@ -131,7 +143,9 @@ async def _keep_answer(run: Run) -> None:
 
 
 def _gate_answered(run: Run) -> bool:
-    return any(entry.answered_by_gate for entry in run.log)
+    """Whether what the page shows since the gesture may come from an answer that the gate made."""
+    since = run.gesture_at if run.gesture_at is not None else float("inf")
+    return any(entry.answered_by_gate and entry.monotonic >= since for entry in run.log)
 
 
 async def verify(run: Run) -> None:
