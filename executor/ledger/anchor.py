@@ -3,9 +3,9 @@
 A small file beside the evidence holds the ledger's id, its number of events and the running head at that number. It is
 replaced as a whole and synced before anything that follows it may leave the machine.
 
-What it does not notice: events lost since it was last advanced (it is advanced by every claim and release, by every
-stop and by every revoked approval); an older ledger restored together with an older anchor; an anchor that was removed,
-which looks like a ledger that is new to this place.
+What it does not notice: events lost since it was last advanced (it is advanced by every claim and release, and where it
+can be by every stop and revocation); an older ledger restored together with an older anchor; an anchor that was
+removed, which looks like a ledger that is new to this place.
 """
 
 from __future__ import annotations

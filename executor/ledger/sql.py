@@ -150,7 +150,7 @@ class SqlLedger:
             )
 
     def revoke(self, operation: str, *, by: Actor, why: str) -> Operation:
-        with self._anchored() as tx:
+        with self._anchored(at_least_try=True) as tx:
             return permissions.revoke(tx, operation, line=Line(by, why))
 
     # -- order and stops ----------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ class SqlLedger:
             leases.surrender(tx, lease)
 
     def stop(self, *, by: Actor, why: str, flow: str | None = None, account_key: str | None = None) -> Stop:
-        with self._anchored() as tx:
+        with self._anchored(at_least_try=True) as tx:
             return permissions.stop(tx, flow=flow, account_key=account_key, line=Line(by, why))
 
     def lift(self, stop: str, *, by: Actor, why: str) -> Stop:
@@ -279,17 +279,28 @@ class SqlLedger:
 
     # -- the anchor ---------------------------------------------------------------------------------------------------
     @contextmanager
-    def _anchored(self) -> Iterator[Transaction]:
-        """A writing transaction after which the anchor follows, before the caller hears that it was committed."""
+    def _anchored(self, *, at_least_try: bool = False) -> Iterator[Transaction]:
+        """A writing transaction after which the anchor follows, before the caller hears that it was committed.
+
+        `at_least_try` is for what forbids: a stop or a revocation must take force whatever state the anchor is in, and
+        a broken anchor holds every claim by itself.
+        """
         follow = False
         with self._database.writing() as tx:
             yield tx
-            follow = self._anchor is not None and tx.appended and not self._is_behind(tx, self._kept())
+            if self._anchor is not None and tx.appended:
+                try:
+                    follow = not self._is_behind(tx, self._anchor.read())
+                except AnchorUnreadable:
+                    if not at_least_try:
+                        raise
         if not follow or self._anchor is None:
             return
         try:
             self._anchor.advance(_identity(tx))
         except (OSError, AnchorUnreadable) as error:
+            if at_least_try:
+                return
             raise CommitUncertain(
                 f"the change was committed, but the anchor could not follow ({error}). Act on nothing that "
                 "rests on it before the anchor's folder can be written again."
