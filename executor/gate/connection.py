@@ -46,7 +46,10 @@ async def serve(state: GateState, connection: socket.socket) -> None:
             connection.close()
         else:
             stream.close()
-            await stream.wait_closed(2.0)
+            try:
+                await stream.wait_closed(2.0)
+            finally:
+                stream.abort()
 
 
 async def _begin(state: GateState, connection: socket.socket) -> tuple[ByteStream, Authority | None, str] | None:
@@ -157,11 +160,14 @@ async def _read_head(state: GateState, stream: ByteStream) -> bytes | None:
     """The next head with its empty line; None when the browser closed the connection or was too slow or too long."""
     async with asyncio.timeout(state.limits.idle_s):
         data = await stream.read()
+    end = data.find(_END)
     try:
-        async with asyncio.timeout(state.limits.head_s):
-            while data and (end := data.find(_END)) < 0 and len(data) <= state.limits.head_bytes:
-                more = await stream.read()
-                data = data + more if more else b""
+        if end < 0:
+            async with asyncio.timeout(state.limits.head_s):
+                while data and end < 0 and len(data) <= state.limits.head_bytes:
+                    more = await stream.read()
+                    data = data + more if more else b""
+                    end = data.find(_END)
     except TimeoutError:
         bad = BadHead(Reason.SMUGGLING, "the head did not come to its end in time")
         _refuse_head(state, stream, bad, None)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum, auto
+from functools import lru_cache
 from urllib.parse import unquote, unquote_plus
 
 from flows.effect import Effect, Write
@@ -149,7 +150,8 @@ def decide(
     if reason := refused_in_every_phase(phase, rules, request):
         return _refused(reason)
     try:
-        if is_safe(request, rules.override_names):
+        # Beyond phase *watch* a safe method with an override was refused above.
+        if _reads_by_itself(request) and (phase is not Phase.WATCH or is_safe(request, rules.override_names)):
             return _decide_read(phase, rules, request, reads_so_far)
         return _decide_write(phase, rules, request, trailing_open)
     except UnreadableBody:
@@ -160,13 +162,16 @@ def decide(
 
 def is_safe(request: OutgoingRequest, override_names: Iterable[str] = ()) -> bool:
     """Whether the request is a read: a safe method, no body, no method override. Everything else is a write."""
+    return _reads_by_itself(request) and not overrides_method(request, override_names)
+
+
+def _reads_by_itself(request: OutgoingRequest) -> bool:
     return (
         request.method in SAFE_METHODS
         and request.body_known
         and not request.body
         and not request.header("transfer-encoding")
         and request.header("content-length", "0") == "0"
-        and not overrides_method(request, override_names)
     )
 
 
@@ -243,7 +248,7 @@ def _well_formed(target: str) -> bool:
 def _overrides(request: OutgoingRequest, names: Iterable[str]) -> set[str]:
     """The methods asked for, in upper case. Names are compared as lenient servers read them: CGI takes `_` for `-` in
     a header, PHP takes `.`, a space and `[` for `_` in a query, and some servers split a query at `;` too."""
-    wanted = {_folded(name) for name in (*OVERRIDE_NAMES, *names)}
+    wanted = _wanted(tuple(names))
     found = {value.strip().upper() for name, value in request.headers if _folded(name) in wanted}
     query = request.target.partition("?")[2]
     if query:
@@ -254,6 +259,12 @@ def _overrides(request: OutgoingRequest, names: Iterable[str]) -> set[str]:
     return found
 
 
+@lru_cache(maxsize=64)
+def _wanted(names: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(_folded(name) for name in (*OVERRIDE_NAMES, *names))
+
+
+@lru_cache(maxsize=4096)  # a browser sends the same few names all the time
 def _folded(name: str) -> str:
     return re.sub(r"[.\s-]", "_", name.lower())
 

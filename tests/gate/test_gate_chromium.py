@@ -86,6 +86,13 @@ FETCH = """async ([target, body]) => {
 }"""
 
 
+SOCKET = """() => new Promise((resolve) => {
+  const socket = new WebSocket(location.origin.replace("http", "ws") + "/socket");
+  socket.onopen = () => resolve("open");
+  socket.onerror = () => resolve("refused");
+})"""
+
+
 async def test_a_page_and_its_writes(site, make_gate, chromium) -> None:
     door = RecordingDoor()
     gate = await make_gate(site, door=door)
@@ -96,6 +103,7 @@ async def test_a_page_and_its_writes(site, make_gate, chromium) -> None:
     assert await page.evaluate(FETCH, ["/elsewhere", "a=b"]) == [403, "not_declared"]
     assert await page.evaluate(FETCH, ["/publish", "do=draft"]) == [200, None]
     assert await page.evaluate(FETCH, ["/publish", "do=publish"]) == [403, "effect_closed"]
+    assert await page.evaluate(SOCKET) == "refused"
     await page.goto(gate.expect_probe(site.url))
     assert gate.proved(site.url)
     await page.goto(site.url + "/")
@@ -108,6 +116,8 @@ async def test_a_page_and_its_writes(site, make_gate, chromium) -> None:
         "Answered by Interlock, not by the site: one effect was already let through (budget_spent).\n"
     )
     assert site.bodies() == [b"do=draft", b"do=publish"]
+    assert "websocket" in [entry.reason for entry in gate.log]
+    assert "/socket" not in [one.target for one in site.seen]
     await page.context.close()
 
 
@@ -144,7 +154,7 @@ async def test_what_a_browser_sends_outside_its_contexts_is_denied(site, make_ga
     other = await stray.new_page()
     with pytest.raises(Exception, match="ERR_"):
         await other.goto(site.url + "/outside")
-    assert deny.hosts[f"{site.host}:{site.port}"] >= 1 or site.tls is None
+    assert deny.hosts[f"{site.host}:{site.port}"] >= 1
     assert "/outside" not in [one.target for one in site.seen]
     await stray.close()
     await page.context.close()
