@@ -1,0 +1,177 @@
+"""Real processes on one ledger: racing, paused across their lease, killed during commits (A5, A6, C8)."""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from ledger_kit import EXECUTOR, Book
+
+from executor.ledger.sql import open_ledger
+from executor.model.transitions import Dispatch, Outcome
+
+WORKER = Path(__file__).with_name("ledger_worker.py")
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start(url: str) -> Iterator[Start]:
+    """Start a worker on the test's ledger; what still runs at the end is killed."""
+    running: list[subprocess.Popen[str]] = []
+
+    def begin(task: str, *arguments: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, str(WORKER), url, task, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        running.append(process)
+        return process
+
+    yield begin
+    for process in running:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def go(*processes: subprocess.Popen[str]) -> list[list[str]]:
+    """Let them run at the same moment, once all are ready; what each said."""
+    for process in processes:
+        assert line(process) == "ready", process.communicate()[1]
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    said = []
+    for process in processes:
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+        said.append(out.splitlines())
+    return said
+
+
+@pytest.mark.parametrize("holders", ["each its own", "all the same"])
+def test_eight_processes_race_for_thirty_operations_and_each_is_won_once(
+    book: Book, start: Start, holders: str
+) -> None:
+    operations = [book.approved(f"t{n}", f"title {n}", account=f"account{n}").id for n in range(30)]
+    names = [f"worker{n}" if holders == "each its own" else "twin" for n in range(8)]
+    said = go(*(start("race_claims", name, *operations) for name in names))
+    won = [entry.split()[1] for lines in said for entry in lines if entry.startswith("won")]
+    assert sorted(won) == sorted(operations)
+    for operation in operations:
+        shown = book.ledger.operation(operation)
+        assert (len(shown.attempts), shown.state.dispatch) == (1, Dispatch.STARTED)
+        assert shown.approval is not None
+        assert shown.approval.used == 1
+    book.sound()
+
+
+def test_two_processes_race_to_release_one_attempt(book: Book, start: Start) -> None:
+    operation, attempt = book.claimed()
+    said = go(*(start("race_release", attempt.id) for _ in range(2)))
+    assert sorted(lines[-1] for lines in said) == ["already_released", "released"]
+    assert book.kinds(operation).count("released") == 1
+    book.sound()
+
+
+def test_several_processes_create_one_ledger(url: str, start: Start) -> None:
+    """All of them find it missing at the same time, and all of them open the same one."""
+    processes = [start("race_release", "at_none") for _ in range(4)]
+    for process in processes:
+        assert line(process) == "ready", process.communicate()[1]
+    ledger = open_ledger(url)
+    try:
+        assert ledger.verify_all().flaws == ()
+        assert ledger.identity().events == 0
+    finally:
+        ledger.close_connections()
+
+
+def test_a_process_paused_across_its_lease_wakes_to_a_refusal(book: Book, start: Start) -> None:
+    operation = book.approved()
+    worker = start("claim_and_sleep", operation.id, "1.0")
+    attempt = line(worker)
+    worker.send_signal(signal.SIGSTOP)
+    while attempt not in [a.id for a in book.ledger.open_attempts()]:
+        pass  # until the database's clock says that the lease has run out
+    settled = book.ledger.settle(attempt, by=EXECUTOR, why="its lease ran out")
+    assert settled.state.outcome is Outcome.UNOBSERVED
+    worker.send_signal(signal.SIGCONT)
+    assert go(worker) == [["lease_lost"]]
+    assert book.ledger.operation(operation.id).releases == 0
+    book.sound()
+
+
+STEPS = {"claimed": "approved", "gesture": "claimed", "released": "gesture", "closed": "released"}
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_kill_at_a_commit_leaves_all_of_the_step_or_nothing(book: Book, start: Start, when: str) -> None:
+    operation = book.approved()
+    for step in STEPS:
+        before = book.ledger.operation(operation.id)
+        died = start("die_at_the_commit", step, when, operation.id)
+        assert died.wait(timeout=60) == -signal.SIGKILL, died.communicate()[1]
+        book.sound()
+        if when == "before":
+            assert book.ledger.operation(operation.id) == before
+            attempt = before.attempt
+            match step:  # take the step after all, to try the next one
+                case "claimed":
+                    book.claim(operation, book.lease(operation))
+                case "gesture":
+                    book.ledger.gesture(attempt.id, by=EXECUTOR)  # type: ignore[union-attr]
+                case "released":
+                    book.let_go(attempt)  # type: ignore[arg-type]
+        assert book.kinds(operation)[-1] == (step if (when, step) != ("before", "closed") else STEPS[step])
+    book.sound()
+
+
+def test_processes_killed_at_any_moment_leave_whole_steps_and_every_promise_kept(book: Book, start: Start) -> None:
+    """Three writers at once, each killed in the middle of its work, twice over. Whatever a step's call returned is in
+    the ledger; whatever is in it is whole."""
+    promised: dict[str, list[str]] = {}
+
+    def killed(name: str) -> None:
+        worker = start("work_without_end", name)
+        lines = [line(worker) for _ in range(3 + secrets.randbelow(25))]
+        worker.kill()
+        rest, err = worker.communicate(timeout=60)
+        assert not err, err
+        for entry in [*lines, *rest.splitlines()]:
+            with suppress(ValueError):  # the last line may be cut
+                operation, step = entry.split()
+                promised.setdefault(operation, []).append(step)
+
+    for turn in range(2):
+        with ThreadPoolExecutor(3) as pool:
+            list(pool.map(killed, [f"turn{turn}writer{n}" for n in range(3)]))
+        book.sound()
+
+    assert promised
+    for operation, steps in promised.items():
+        kinds = [kind for kind in book.kinds(book.ledger.operation(operation)) if kind != "seen_succeeded"]
+        assert kinds[: len(steps)] == steps
+        assert len(kinds) <= len(steps) + 1  # at most the one step that was under way
+    for attempt in book.ledger.open_attempts(expired_only=False):
+        left = book.ledger.settle(attempt.id, by=EXECUTOR, why="killed")
+        released = attempt.released_at is not None
+        assert left.state.outcome is (Outcome.UNKNOWN if released else Outcome.UNOBSERVED)
+    assert all(len(book.ledger.operation(op).attempts) <= 1 for op in promised)
+    book.sound()
