@@ -8,6 +8,8 @@ A part stands between two markers, each alone on its line, and is replaced as a 
 
 NAME is a key of GENERATORS. A generator is a callable without parameters that returns Markdown; it must be
 deterministic, or the check fails at random. Text outside the markers is never touched.
+
+FILES names files in docs/ that are generated as a whole, by generators of the same kind.
 """
 
 from __future__ import annotations
@@ -31,8 +33,16 @@ GENERATORS: dict[str, str] = {
     "model-retry": "executor.model.docs:retry_table",
     "model-discrepancies": "executor.model.docs:discrepancies",
     "model-exit-codes": "executor.model.docs:exit_codes",
+    "receipt-standings": "executor.receipts.docs:standings",
+    "receipt-permitted": "executor.receipts.docs:permitted_actions",
+    "receipt-prohibited": "executor.receipts.docs:prohibited_actions",
 }
 """Name of a part -> "module:callable"."""
+
+FILES: dict[str, str] = {
+    "receipt.schema.json": "executor.receipts:schema_json",
+}
+"""Name of a file in docs/ that is generated as a whole -> "module:callable"."""
 
 _OPENING = re.compile(r"<!-- generated: (?P<name>\S+) -->")
 _CLOSING = "<!-- end -->"
@@ -91,8 +101,8 @@ def _generate(name: str, generators: Mapping[str, str]) -> str:
     return generator()
 
 
-def main(arguments: Sequence[str], *, root: Path, generators: Mapping[str, str]) -> int:
-    parser = argparse.ArgumentParser(description="Renew the generated parts of docs/*.md.")
+def main(arguments: Sequence[str], *, root: Path, generators: Mapping[str, str], files: Mapping[str, str]) -> int:
+    parser = argparse.ArgumentParser(description="Renew what of docs/ is made from the code.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a part is stale")
     check = parser.parse_args(arguments).check
     stale_anywhere = False
@@ -107,8 +117,17 @@ def main(arguments: Sequence[str], *, root: Path, generators: Mapping[str, str])
             print(f"docs/{path.name}: {name} {'is stale: run `make docs`' if check else 'renewed'}")
         if rendered.stale and not check:
             path.write_text(rendered.text, encoding="utf-8")
+    for file in files:
+        path = root / "docs" / file
+        text = _generate(file, files)
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        stale_anywhere = True
+        print(f"docs/{file} {'is stale: run `make docs`' if check else 'renewed'}")
+        if not check:
+            path.write_text(text, encoding="utf-8")
     return 1 if check and stale_anywhere else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], root=Path(__file__).resolve().parent.parent, generators=GENERATORS))
+    sys.exit(main(sys.argv[1:], root=Path(__file__).resolve().parent.parent, generators=GENERATORS, files=FILES))

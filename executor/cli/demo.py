@@ -241,7 +241,7 @@ def _pictures(act: Act, folder: Path) -> list[str]:
     evidence = act.ended.receipt.evidence
     if evidence is None:
         return []
-    return [f"{folder / 'home' / 'evidence' / one.path}  ({one.point})" for one in evidence.pictures]
+    return [f"{folder / 'home' / one.path}  ({one.point})" for one in evidence.pictures]
 
 
 def _plain(act: Act) -> dict[str, Any]:

@@ -37,19 +37,18 @@ def list_operations(
     if not found:
         out().print("Nothing is unresolved." if unresolved else "There is no operation yet.")
         return
-    table = Table("operation", "task", "account", "permission", "dispatch", "outcome", "age", box=None, pad_edge=False)
+    console = out()
+    console.print(
+        cell(f"{'operation':<24} {'permission':<11} {'dispatch':<24} {'outcome':<11} age", "bold"), soft_wrap=True
+    )
     for one in found:
-        outcome = one.state.outcome.value
-        table.add_row(
-            cell(one.id),
-            cell(one.intent.task),
-            cell(f"{one.intent.account} at {one.intent.destination}"),
-            cell(one.state.permission.value),
-            cell(_dispatch(one)),
-            cell(outcome, STYLES.get(outcome, "")),
-            cell(_age(one)),
-        )
-    out().print(table)
+        state = one.state
+        line = cell(f"{one.id:<24} {state.permission.value:<11} {_dispatch(one):<24} ")
+        line.append_text(cell(f"{state.outcome.value:<11} ", STYLES.get(state.outcome.value, "")))
+        line.append(_age(one))
+        console.print(line, soft_wrap=True)
+        intent = one.intent
+        console.print(cell(f"  {intent.task}: {intent.account} at {intent.destination}", "dim"), soft_wrap=True)
 
 
 def show(operation: OperationId, as_json: AsJson = False) -> None:
@@ -72,10 +71,14 @@ def show(operation: OperationId, as_json: AsJson = False) -> None:
         facts.add_row(label, cell(value, STYLES.get(value, "")))
     console.print(facts)
     console.print()
-    table = Table("#", "when", "event", "by", "why", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    for heading in ("#", "when (UTC)", "event"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("by, and why", overflow="fold")
     for one in events:
-        moment = one.at.isoformat(sep=" ", timespec="milliseconds")
-        table.add_row(*map(cell, (one.sequence, moment, one.kind, one.actor, one.why)))
+        moment = one.at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+        why = f"{one.actor}: {one.why}" if one.why else str(one.actor)
+        table.add_row(*map(cell, (one.sequence, moment, one.kind, why)))
     console.print(table)
 
 

@@ -15,7 +15,13 @@ from executor.model.step_table import STEPS
 if TYPE_CHECKING:
     from executor.one_shot.run import StepEvent
 
-_MARKS = {"waiting": ("·", "dim"), "begun": ("▸", "bold"), "done": ("✓", "green"), "failed": ("✗", "bold red")}
+_MARKS = {
+    "waiting": ("·", "dim"),
+    "begun": ("▸", "bold"),
+    "done": ("✓", "green"),
+    "failed": ("✗", "bold red"),
+    "ended": ("■", "bold yellow"),
+}
 
 
 class StepsShown:
@@ -37,6 +43,12 @@ class StepsShown:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """What was begun and not done is where the run ended."""
+        for number, state in self._state.items():
+            if state == "begun":
+                self._state[number] = "ended"
+                if self._live is None:
+                    self._line(number)
         if self._live is not None:
             self._live.update(self.render())
             self._live.stop()
@@ -49,6 +61,7 @@ class StepsShown:
             self._state[event.number] = "begun"
         elif event.moment in ("done", "failed"):
             self._state[event.number] = event.moment
+            self._notes.pop(event.number, None)
         if event.detail:
             self._notes[event.number] = event.detail
         elif event.moment not in ("begin", "done", "failed", "note"):
@@ -56,9 +69,12 @@ class StepsShown:
         if self._live is not None:
             self._live.update(self.render())
         elif event.moment in ("done", "failed"):
-            mark, _ = _MARKS[event.moment]
-            note = f"  {event.detail}" if event.detail else ""
-            self._console.print(cell(f"{mark} {event.number:>2} {event.name}{note}"), soft_wrap=True)
+            self._line(event.number)
+
+    def _line(self, number: int) -> None:
+        mark, _ = _MARKS[self._state[number]]
+        note = self._notes.get(number, "")
+        self._console.print(cell(f"{mark} {number:>2} {STEPS[number - 1].name:<9}{note}".rstrip()), soft_wrap=True)
 
     def render(self) -> RenderableType:
         """The list as it stands."""
@@ -74,7 +90,7 @@ class StepsShown:
             table.add_row(
                 cell(mark, style),
                 str(step.number),
-                cell(step.name, "dim" if state == "waiting" else style if state == "failed" else ""),
+                cell(step.name, style if state in ("waiting", "failed", "ended") else ""),
                 cell(note),
             )
         return table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -62,10 +63,14 @@ async def _stop(flow: str | None, site: str | None, account: str | None, why: st
 
 
 def _table(found: list[Stop]) -> Table:
-    table = Table("stop", "flow", "account", "by", "since", "why", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("stop", no_wrap=True)
+    for heading in ("what", "since (UTC)", "by, and why"):
+        table.add_column(heading, overflow="fold")
     for one in found:
-        since = one.at.strftime("%Y-%m-%d %H:%M")
-        table.add_row(*map(cell, (one.id, one.flow or "every", one.account_key or "every", one.by, since, one.why)))
+        what = f"flow {one.flow or 'every'}, account {one.account_key or 'every'}"
+        since = one.at.astimezone(UTC).strftime("%Y-%m-%d %H:%M")
+        table.add_row(*map(cell, (one.id, what, since, f"{one.by}: {one.why}" if one.why else one.by)))
     return table
 
 

@@ -240,7 +240,9 @@ def _permitted(case: Case) -> Iterator[ActionPermitted]:
             yield from (may.WAIT, _look(case))
         case Standing.UNKNOWN:
             yield from (_look(case), may.RESOLVE_WITH_EVIDENCE, may.WAIT, may.ABANDON, may.LIFT_STOP)
-            yield from _further(case)
+            if case.eligibility.permits in (Permits.LINKED_DECISION, Permits.SAME_KEY):
+                # Never a plain approval while it may be out, not even where a decision has reopened the operation.
+                yield from _further(case)
         case Standing.ACCEPTED:
             yield from (may.WAIT, _look(case))
         case Standing.NOT_SENT:

@@ -252,7 +252,7 @@ class PictureKept(_Part):
 
 
 class Evidence(_Part):
-    """Paths are relative to the evidence folder. `gaps` name what could not be kept."""
+    """Paths are relative to the home folder (`interlock --home`). `gaps` name what could not be kept."""
 
     manifest: str
     manifest_sha256: str

@@ -9,6 +9,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 from datetime import datetime
+from pathlib import PurePosixPath
 
 from executor.receipts.guidance import Standing
 from executor.receipts.schema import EffectRequestSeen, Look, Receipt
@@ -184,13 +185,21 @@ def _evidence(receipt: Receipt) -> Iterator[str]:
     evidence = receipt.evidence
     if evidence is None:
         return
-    yield from _fact("manifest", f"{evidence.manifest} ({evidence.items} items)")
-    yield from _fact("SHA-256", evidence.manifest_sha256)
+    folder = PurePosixPath(evidence.manifest).parent
+    yield from _fact("folder", f"{folder}/")
+    yield from _fact("", "(in the home folder; names below are in it)")
+    yield from _fact("manifest", f"{_below(folder, evidence.manifest)} ({evidence.items} items), SHA-256:")
+    yield from _fact("", evidence.manifest_sha256)
     for picture in evidence.pictures:
-        note = f", {picture.note}" if picture.note else ""
-        yield from _fact("picture", f"{picture.point}: {picture.path} ({picture.label}{note})")
+        about = ", ".join(part for part in (picture.point, picture.label, picture.note) if part)
+        yield from _fact("picture", f"{_below(folder, picture.path)} ({about})")
     for gap in evidence.gaps:
         yield from _fact("gap", gap)
+
+
+def _below(folder: PurePosixPath, path: str) -> str:
+    place = PurePosixPath(path)
+    return str(place.relative_to(folder)) if place.is_relative_to(folder) else path
 
 
 def _record(receipt: Receipt) -> Iterator[str]:

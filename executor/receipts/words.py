@@ -44,7 +44,7 @@ def verdict_line(standing: Standing, action: str, discrepancy: Discrepancy | Non
         case Standing.HALTED:
             return "HALTED — nothing was submitted."
         case Standing.STARTED:
-            return f"STARTED — no end is recorded; it may have been {word}. Do not submit again."
+            return f"STARTED — it has no end yet; it may have been {word}. Do not submit again."
         case Standing.NOT_SENT:
             return "NOT SENT — it is proven that the request did not leave."
         case Standing.UNKNOWN:

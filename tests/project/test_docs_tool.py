@@ -49,11 +49,21 @@ def test_check_names_the_stale_part_and_writes_nothing(tmp_path: Path, capsys: p
     page = tmp_path / "docs" / "page.md"
     page.parent.mkdir()
     page.write_text(TEXT)
-    assert main(["--check"], root=tmp_path, generators=GENERATORS) == 1
+    assert main(["--check"], root=tmp_path, generators=GENERATORS, files={}) == 1
     assert capsys.readouterr().out == "docs/page.md: table is stale: run `make docs`\n"
     assert page.read_text() == TEXT
-    assert main([], root=tmp_path, generators=GENERATORS) == 0
+    assert main([], root=tmp_path, generators=GENERATORS, files={}) == 0
     assert page.read_text() == FRESH
-    assert main(["--check"], root=tmp_path, generators=GENERATORS) == 0
+    assert main(["--check"], root=tmp_path, generators=GENERATORS, files={}) == 0
     page.write_text("<!-- end -->\n")
-    assert main(["--check"], root=tmp_path, generators=GENERATORS) == 2
+    assert main(["--check"], root=tmp_path, generators=GENERATORS, files={}) == 2
+
+
+def test_a_file_made_as_a_whole_is_renewed_and_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "docs").mkdir()
+    whole = {"receipt.schema.json": "executor.receipts:schema_json"}
+    assert main(["--check"], root=tmp_path, generators={}, files=whole) == 1
+    assert "docs/receipt.schema.json is stale" in capsys.readouterr().out
+    assert main([], root=tmp_path, generators={}, files=whole) == 0
+    assert (tmp_path / "docs" / "receipt.schema.json").read_text(encoding="utf-8").startswith("{")
+    assert main(["--check"], root=tmp_path, generators={}, files=whole) == 0
