@@ -135,6 +135,8 @@ def parse_reason(text: str | None) -> Reason | None:
         "unsure": Unsure,
         "refusal": Refusal,
     }
+    if kind not in kinds:
+        raise ValueError(f"{text!r} names no kind of reason")
     return kinds[kind](value)
 
 

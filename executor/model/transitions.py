@@ -264,6 +264,8 @@ def illegal(state: State) -> str:
                 return "nothing can have been transmitted before an attempt"
             if state.outcome not in (Outcome.UNOBSERVED, Outcome.UNKNOWN):
                 return "there is no outcome before an attempt"
+            if state.outcome is Outcome.UNKNOWN and state.permission is Permission.PENDING:
+                return "an unknown outcome was approved once"
         case Dispatch.STARTED:
             if state.transmission is None:
                 return "an open attempt has a transmission"
