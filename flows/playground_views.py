@@ -237,8 +237,12 @@ async def _read_list(
         gap = f"only the first {MOST_PAGES} pages are read"
     if not gap and totals != {str(len(rows))}:
         gap = f"the site states {' and '.join(sorted(totals))} in all, {len(rows)} were read"
-    counted = f"{len(rows)} items on {pages} {'page' if pages == 1 else 'pages'}"
+    counted = f"{_count(len(rows), 'item')} on {_count(pages, 'page')}"
     return _Listing(tuple(rows.values()), f"{scope}: {counted}", gap)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 async def _read_item(
@@ -269,7 +273,8 @@ async def _read_item(
 
 
 def _conclude(items: list[Item], listing: _Listing, gap: str, scope: str) -> Observation:
-    listed = tuple(row.id for row in listing.rows)
+    # A draft of this very run would otherwise pass for an item that was there before.
+    listed = tuple(row.id for row in listing.rows if row.state is not ItemState.DRAFT)
     if gap:
         return Partial(scope=scope, reason=gap, items=tuple(items), listed=listed)
     if items:
@@ -302,7 +307,7 @@ class Board(Flow[Announcement]):
         alike = [row for row in listing.rows if row.title == wanted["title"]]
         drafts = [row for row in alike if row.state is ItemState.DRAFT]
         # A draft is what composing leaves behind and says nothing about publishing: counted, and no finding.
-        scope = listing.scope + (f", of which {len(drafts)} drafts of that title" if drafts else "")
+        scope = listing.scope + (f", of which {_count(len(drafts), 'draft')} of that title" if drafts else "")
         candidates = [row for row in alike if row.state is not ItemState.DRAFT]
         gap, items = listing.gap, []
         if len(candidates) > MOST_CANDIDATES:
