@@ -32,10 +32,9 @@ def render(trees: Sequence[tuple[str, int, Any]], hidden: Set[int], tally: Tally
     """
     inside = {owner: nodes for _, owner, nodes in trees[1:]}
     lines: list[str] = []
-    waiting = [(node, 0, ("", "")) for node in _roots(trees[0][2])]
-    by_tree = {id(node): {one["nodeId"]: one for one in nodes} for _, _, nodes in trees for node in nodes}
+    waiting = [(node, known, 0, ("", "")) for known in [_by_id(trees[0][2])] for node in _roots(trees[0][2])]
     while waiting:
-        node, depth, said = waiting.pop()
+        node, known, depth, said = waiting.pop()
         role = str(node.get("role", {}).get("value", ""))
         name = " ".join(str(node.get("name", {}).get("value") or "").split())
         backend = node.get("backendDOMNodeId")
@@ -51,14 +50,19 @@ def render(trees: Sequence[tuple[str, int, Any]], hidden: Set[int], tally: Tally
         if shown:
             lines.append("  " * depth + _line(node, role, name))
         below = depth + 1 if shown else depth
-        known = by_tree[id(node)]
-        children = [known[child] for child in node.get("childIds", ()) if child in known]
+        children = [(known[child], known) for child in node.get("childIds", ()) if child in known]
         if backend in inside:
-            children += _roots(inside.pop(backend))
+            nodes = inside.pop(backend)
+            own = _by_id(nodes)
+            children += [(root, own) for root in _roots(nodes)]
         if shown:
             said = (name, _value(node))
-        waiting.extend((child, below, said) for child in reversed(children))
+        waiting.extend((child, own, below, said) for child, own in reversed(children))
     return "\n".join(lines) + "\n"
+
+
+def _by_id(nodes: Any) -> dict[str, Any]:
+    return {node["nodeId"]: node for node in nodes}
 
 
 def _roots(nodes: Any) -> list[Any]:

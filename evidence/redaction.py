@@ -9,6 +9,7 @@ nothing to text.
 
 from __future__ import annotations
 
+import functools
 import html as html_text
 import json
 import re
@@ -117,13 +118,14 @@ _URL_KEYS = frozenset({"url", "location", "target", "path", "uri", "referer", "h
 _CREDENTIALS = re.compile(
     r"\b(Bearer|Basic|Digest|Negotiate)(\s+|%20|\+)(?=[A-Za-z._~+/%-]*[0-9=])[A-Za-z0-9._~+/=%-]{12,}", re.IGNORECASE
 )
+_JWT = re.compile(r"eyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]*")
 _SHAPES = re.compile(
-    r"eyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]*"
-    r"|\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_[A-Za-z0-9_]{20,}|\bglpat-[A-Za-z0-9_-]{20,}"
-    r"|\bxox[a-z]-[A-Za-z0-9-]{10,}|\bsk-[A-Za-z0-9_-]{20,}|\bAKIA[0-9A-Z]{16}\b|\bAIza[0-9A-Za-z_-]{35}"
+    r"(?<![0-9A-Za-z])(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{20,}"
+    r"|xox[a-z]-[A-Za-z0-9-]{10,}|sk-[A-Za-z0-9_-]{20,}|AKIA[0-9A-Z]{16}\b|AIza[0-9A-Za-z_-]{35}"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
-    r"|(?<![0-9A-Za-z])(?=[0-9]*[A-Fa-f])(?=[A-Fa-f]*[0-9])[0-9A-Fa-f]{32,}(?![0-9A-Za-z])"
+    r"|(?P<hex>[0-9A-Fa-f]{32,})(?![0-9A-Za-z]))"
 )
+_SHORTEST_CREDENTIAL = 14  # characters that the two patterns above need at least
 _NAME = r"(?<![\w.\[\]-])(?P<name>[A-Za-z_][\w.\[\]-]{1,60})"
 _NAMED_VALUE = re.compile(_NAME + r"(?P<between>\\*[\"']?\s*[:=]\s*\\*[\"'])(?P<value>[^\"'\\<>\s]{4,})(?=\\*[\"'])")
 _NAMED_QUERY = re.compile(_NAME + r"=(?P<value>[^\s&;\"'<>\[\]]{4,})")
@@ -159,13 +161,9 @@ class Redactor:
     def kind_of_field(self, name: str) -> Kind | None:
         """Why a field, query parameter or key of this name is masked; None when it is not."""
         plain = plain_name(name)
-        if any(plain_name(named) == plain for named in self.field_names):
+        if self.field_names and any(plain_name(named) == plain for named in self.field_names):
             return Kind.FIELD
-        if any(part in plain for part in PASSWORD_NAMES) or plain == "pass":
-            return Kind.PASSWORD
-        if any(part in plain for part in TOKEN_NAMES) or plain in EXACT_NAMES:
-            return Kind.TOKEN
-        return None
+        return _kind_by_name(plain)
 
     def kind_of_header(self, name: str) -> Kind | None:
         lower = name.lower()
@@ -230,21 +228,24 @@ class Redactor:
     # What follows takes the tally of a larger piece; `where` is a short description of the place.
 
     def masked_secrets(self, text: str, tally: Tally, where: str) -> str:
-        found = secret_forms.pattern(self.secrets)
-        if found is None:
-            return text
-        return found.sub(lambda m: m[0] if m["mask"] else tally.mask(Kind.SECRET, where), text)
+        found = secret_forms.finder(self.secrets)
+        return text if found is None else found.sub(lambda: tally.mask(Kind.SECRET, where), text)
 
     def masked_text(self, text: str, tally: Tally, where: str) -> str:
         if len(text) < secret_forms.MINIMUM_SECRET:
             return text
         text = self.masked_secrets(text, tally, where)
-        text = _CREDENTIALS.sub(
-            lambda m: m[0] if "[masked" in m[0] else m[1] + m[2] + tally.mask(Kind.AUTHORIZATION, where), text
-        )
-        text = _SHAPES.sub(lambda _: tally.mask(Kind.TOKEN, where), text)
-        for shape in (_NAMED_VALUE, _NAMED_QUERY):
-            text = shape.sub(lambda m: self._masked_pair(m, tally, where), text)
+        # A page has tens of thousands of short texts: what cannot match is not searched.
+        if len(text) >= _SHORTEST_CREDENTIAL:
+            text = _CREDENTIALS.sub(
+                lambda m: m[0] if "[masked" in m[0] else m[1] + m[2] + tally.mask(Kind.AUTHORIZATION, where), text
+            )
+            if "eyJ" in text:
+                text = _JWT.sub(lambda _: tally.mask(Kind.TOKEN, where), text)
+            text = _SHAPES.sub(lambda m: m[0] if _only_one_class(m["hex"]) else tally.mask(Kind.TOKEN, where), text)
+        if "=" in text or ":" in text:
+            for shape in (_NAMED_VALUE, _NAMED_QUERY):
+                text = shape.sub(lambda m: self._masked_pair(m, tally, where), text)
         return text
 
     def masked_url(self, url: str, tally: Tally, where: str) -> str:
@@ -402,5 +403,21 @@ class Redactor:
         return self.masked_text(unquote(name), Tally(), "")[:60]
 
 
+def _only_one_class(digits: str | None) -> bool:
+    """Hex digits that are all decimal, or all letters: a long number or a word, not a token."""
+    return digits is not None and (digits.isdecimal() or digits.isalpha())
+
+
+@functools.lru_cache(maxsize=4096)
+def _kind_by_name(plain: str) -> Kind | None:
+    if any(part in plain for part in PASSWORD_NAMES) or plain == "pass":
+        return Kind.PASSWORD
+    if any(part in plain for part in TOKEN_NAMES) or plain in EXACT_NAMES:
+        return Kind.TOKEN
+    return None
+
+
+@functools.lru_cache(maxsize=4096)
 def plain_name(name: str) -> str:
+    """A name as names are compared: lower case, letters and digits only."""
     return re.sub(r"[^a-z0-9]", "", html_text.unescape(name).lower())

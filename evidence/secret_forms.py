@@ -1,4 +1,4 @@
-"""How a secret looks in other clothes: patterns that find it percent-encoded, JSON-escaped, HTML-escaped, in base64
+"""How a secret looks in other clothes: finds it percent-encoded, JSON-escaped, HTML-escaped, in base64
 or in hex.
 
 Pure text work. A mixture is found too (one character escaped, the next not, ``%25``-style double encoding): every
@@ -11,6 +11,8 @@ import base64
 import functools
 import html.entities
 import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 MINIMUM_SECRET = 4
 """Characters. Anything shorter would mask half of an ordinary page; such a value is masked by its field instead."""
@@ -21,22 +23,44 @@ for _name, _character in html.entities.html5.items():
         _ENTITIES.setdefault(_character, []).append(_name)
 
 _BACKSLASH = r"(?:\\|%(?:25)*5[cC])+"
+_MASK = r"(?P<mask>\[masked:[a-z]+\])"
 _BASE64 = "[A-Za-z0-9+/_-]"
 _SHORT_ESCAPES = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
 
 
-@functools.lru_cache(maxsize=64)
-def pattern(secrets: frozenset[str]) -> re.Pattern[str] | None:
-    """One pattern for all of them, the longest first; None when there is nothing to find.
+@dataclass(frozen=True)
+class Finder:
+    """Finds the secrets in all their forms. A mask that is already there is stepped over: a secret may be one of its
+    words."""
 
-    It also matches a mask that is already there, as group ``mask``: a secret may be one of its words.
-    """
+    _literals: tuple[str, ...] = field(repr=False)
+    _encoded: re.Pattern[str] = field(repr=False)
+    _spelled: re.Pattern[str] = field(repr=False)
+
+    def sub(self, replacement: Callable[[], str], text: str) -> str:
+        def replaced(match: re.Match[str]) -> str:
+            return match[0] if match["mask"] else replacement()
+
+        # Plain searches are a hundred times cheaper than the pattern, and nearly always say no.
+        if any(literal in text for literal in self._literals):
+            text = self._encoded.sub(replaced, text)
+        return self._spelled.sub(replaced, text)
+
+
+@functools.lru_cache(maxsize=64)
+def finder(secrets: frozenset[str]) -> Finder | None:
+    """One for all of them, the longest first; None when there is nothing to find."""
     usable = sorted((s for s in secrets if len(s) >= MINIMUM_SECRET), key=lambda s: (-len(s), s))
     if not usable:
         return None
+    encoded = [form for secret in usable for form in _encoded(secret)]
     spelled = ["".join(_spellings(character) for character in secret) for secret in usable]
-    literal = sorted({form for secret in usable for form in _whole_forms(secret)}, key=lambda s: (-len(s), s))
-    return re.compile("|".join([r"(?P<mask>\[masked:[a-z]+\])", *literal, *spelled]))
+    starts = "".join(sorted({secret[0] for secret in usable} | set("%\\&[+")))
+    return Finder(
+        tuple(dict.fromkeys(literal for literal, _ in encoded)),
+        re.compile("|".join([_MASK, *dict.fromkeys(form for _, form in encoded)])),
+        re.compile(f"(?=[{re.escape(starts)}])(?:{'|'.join([_MASK, *spelled])})"),
+    )
 
 
 def _spellings(character: str) -> str:
@@ -62,11 +86,14 @@ def _any_case(hexadecimal: str) -> str:
     return "".join(f"[{d}{d.upper()}]" if d.isalpha() else d for d in hexadecimal)
 
 
-def _whole_forms(secret: str) -> set[str]:
-    """Patterns for hex, and for base64 at each of the three alignments in longer data: the characters that depend on
-    nothing else, and the one or two beside them that give a part of the secret away."""
+def _encoded(secret: str) -> list[tuple[str, str]]:
+    """A literal part and the pattern around it, for hex and for base64 at each of the three alignments in longer data.
+
+    The literal holds the characters of base64 that depend on nothing else; the pattern also takes the one or two beside
+    them that give a part of the secret away.
+    """
     raw = secret.encode("utf-8", "surrogatepass")
-    forms = {raw.hex(), raw.hex().upper()}
+    forms = [(raw.hex(), raw.hex()), (raw.hex().upper(), raw.hex().upper())]
     for before in range(3):
         encoded = base64.b64encode(b"\0" * before + raw).decode()
         spare = (before + len(raw)) % 3
@@ -76,5 +103,6 @@ def _whole_forms(secret: str) -> set[str]:
         front = f"{_BASE64}?" if before else ""
         back = f"(?:{_BASE64}{{1,2}}(?:=|%3D){{0,2}})?" if spare else ""
         for plus, slash in (("+", "/"), ("-", "_"), ("%2B", "%2F")):
-            forms.add(front + re.escape(core.replace("+", plus).replace("/", slash)) + back)
+            literal = core.replace("+", plus).replace("/", slash)
+            forms.append((literal, front + re.escape(literal) + back))
     return forms

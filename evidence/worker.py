@@ -2,7 +2,7 @@
 
 Jobs are plain module-level functions of this package with values that can be pickled; a job may not touch the store,
 the page or the network. The process is started on first use and ends with `close`, with its parent, or with a job
-that overran.
+that overran. It is spawned: a program that captures must guard its entry with ``if __name__ == "__main__"``.
 """
 
 from __future__ import annotations
@@ -88,6 +88,11 @@ def _follow_parent() -> None:
 def _end_with(parent: BaseProcess) -> None:
     parent.join()
     os._exit(0)
+
+
+def process_id() -> int:
+    """A job: which process this is."""
+    return os.getpid()
 
 
 def _load() -> None:

@@ -7,6 +7,8 @@ import base64
 import html
 import io
 import json
+import os
+import signal
 import socket
 import urllib.parse
 from typing import Any
@@ -436,11 +438,7 @@ async def test_a_page_that_is_too_large_is_a_gap(
 
 async def test_a_worker_that_was_killed_is_replaced(site: Any, page: Page, store: FileStore) -> None:
     await page.goto(site.page("/w", "<!doctype html><title>w</title><p>x"))
-    await worker.start()
-    pool = worker._current()
-    for process in list(pool._processes.values()):
-        process.kill()
-        process.join()
+    os.kill(await worker.run(worker.process_id), signal.SIGKILL)
     taken = await capture(page, Point.OPEN, store=store, redactor=Redactor())
     assert taken.gaps == ()
 
