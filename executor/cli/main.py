@@ -7,9 +7,8 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import click
 import typer
 
 from executor.cli import browser, demo, doctor, flow_commands, intents, playground_command, reading, running, stops
@@ -64,6 +63,10 @@ app.command("show")(reading.show)
 app.command("receipt")(reading.receipt)
 
 
+# Click's, or that of the copy of Click that newer Typers carry; neither Typer exports it under a name of its own.
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point. Ends the process with the command's exit code."""
     sys.exit(execute(sys.argv[1:] if arguments is None else list(arguments)))
@@ -75,10 +78,9 @@ def execute(arguments: Sequence[str]) -> int:
     command = typer.main.get_command(app)
     try:
         code = command.main(args=list(arguments), prog_name="interlock", standalone_mode=False)
-    except click.exceptions.UsageError as error:
-        context = f" See `{error.ctx.command_path} --help`." if error.ctx is not None else ""
-        return _failed(Failure(f"{error.format_message()}{context}", Exit.USAGE), arguments)
-    except (click.exceptions.Abort, KeyboardInterrupt):
+    except _UsageError as error:
+        return _failed(_misused(error), arguments)
+    except (typer.Abort, KeyboardInterrupt):
         return _failed(Failure("Stopped by hand.", 130), arguments)
     except BrokenPipeError:
         # The reader of our output has gone away; what was asked for is done.
@@ -89,6 +91,12 @@ def execute(arguments: Sequence[str]) -> int:
             raise
         return _failed(explain(error), arguments)
     return code if isinstance(code, int) else 0
+
+
+def _misused(error: Any) -> Failure:
+    said = str(error.format_message()).strip()
+    where = f" See `{error.ctx.command_path} --help`." if error.ctx is not None else ""
+    return Failure(f"{said}{'' if said.endswith(('.', '?')) else '.'}{where}", Exit.USAGE)
 
 
 def _failed(failure: Failure, arguments: Sequence[str]) -> int:
