@@ -153,8 +153,8 @@ class Flow(ABC, Generic[P]):
     login_writes: ClassVar[tuple[Write, ...]] = ()
 
     def canonical_destination(self, destination: str) -> str:
-        """One spelling for one place: scheme and host in lower case, no default port, no query, fragment or trailing
-        slash. Override where a site has more spellings. Raises ValueError with one sentence."""
+        """One spelling for one place: scheme and host in lower case, no default port, no trailing dot or slash, no
+        query or fragment. Override where a site has more spellings. Raises ValueError with one sentence."""
         parts = urlsplit(destination.strip())
         if parts.scheme.lower() not in ("http", "https") or not parts.hostname:
             raise ValueError(f"destination {destination!r} is not an absolute http or https address")
@@ -164,7 +164,8 @@ class Flow(ABC, Generic[P]):
             port = parts.port or (443 if parts.scheme.lower() == "https" else 80)
         except ValueError as error:
             raise ValueError(f"destination {destination!r} has no valid port") from error
-        return origin_of(parts.scheme.lower(), parts.hostname.lower(), port) + parts.path.rstrip("/")
+        host = parts.hostname.lower().rstrip(".")  # "cms.example." is the same host, spelt as a full name
+        return origin_of(parts.scheme.lower(), host, port) + parts.path.rstrip("/")
 
     def material(self, payload: P) -> dict[str, Any]:
         """The approved fields in normal form, to which page and wire are compared. Override to normalise."""

@@ -16,7 +16,8 @@ class Strength(StrEnum):
     PROVIDER_ID = "provider_id"
     """The item under the id that the provider gave, in a documented terminal state."""
     EXACT_ITEM = "exact_item"
-    """In the account's own view: account, canonical id, published state and material content all equal."""
+    """In the account's own view: account, canonical id and material content all equal, and published or certainly on
+    its way there. Only the state `published` makes a success of it; `queued` and `scheduled` are accepted."""
     PARTIAL = "partial"
     TITLE_ONLY = "title_only"
     URL_ONLY = "url_only"

@@ -214,8 +214,8 @@ def _contract(read_answer: Callable[[OutgoingRequest, Answer], Meaning], *notes:
         category=Category.WRITE_WITHOUT_KEY,
         undo=Undo.REVERSIBLE_AT_A_COST,
         undo_instructions=(
-            "Sign in as the account and delete the notice: POST /items/ID/delete with the csrf value of any of the "
-            "account's forms. Whoever read it meanwhile has read it."
+            "Sign in as the account, open “My notices” and press Delete beside the notice. Whoever read it meanwhile "
+            "has read it."
         ),
         absence=AbsenceGuarantee(
             view="mine",

@@ -260,7 +260,7 @@ async def _read_item(
         return CouldNotLook(reason=NoLook.NOT_LOADED, detail=f"{address} is not the whole page of an item")
     shown = normal_form(title, text)
     author, state = card.attributes.get("data-author", ""), _state(card.attributes.get("data-state", ""))
-    exact = author == intent.account and state is ItemState.PUBLISHED and shown == wanted
+    exact = author == intent.account and state in (ItemState.PUBLISHED, ItemState.QUEUED) and shown == wanted
     return Item(
         id=row.id,
         state=state,

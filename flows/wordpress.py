@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from playwright.async_api import FrameLocator, Locator
 from playwright.async_api import TimeoutError as PlaywrightTimeout
@@ -386,7 +386,8 @@ class WordPressPost(Posts):
         return " ".join(text.strip() for text in said if text.strip()) or None
 
     async def login(self, page: ComposerPage, destination: str, credentials: Credentials) -> None:
-        await page.goto(f"{destination}/wp-login.php")
+        profile = f"{destination}/wp-admin/profile.php"
+        await page.goto(f"{destination}/wp-login.php?redirect_to={quote(profile, safe='')}")
         await page.locator("#user_login").fill(credentials.user)
         await page.locator("#user_pass").fill(credentials.password)
         await page.locator("#wp-submit").click()
@@ -395,8 +396,8 @@ class WordPressPost(Posts):
         await _until(page, decided, "the site did not answer the sign-in")
         if await page.locator("#login_error").count():
             raise WordPressProblem("WordPress did not accept the user name or the password")
-        # Whatever WordPress shows first (a reminder, the dashboard): a page of the account tells whether it worked.
-        await page.goto(f"{destination}/wp-admin/profile.php")
+        if page.url != profile:  # a reminder that WordPress puts in between
+            await page.goto(profile)
         _check_signed_in(page)
         if (await page.evaluate(_BAR))["login"] is None:
             raise WordPressProblem("after signing in the site shows no account; it may ask for a second factor")

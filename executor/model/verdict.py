@@ -171,11 +171,10 @@ class _Seen:
                 failed = True
                 continue
             looked = True
+            if _absence_counts(look, observation, guarantee, baseline):
+                absent = look.evidence
             if isinstance(observation, NotFound):
-                if _absence_counts(look, observation, guarantee):
-                    absent = look.evidence
                 continue
-            assert isinstance(observation, Found | Partial)
             for item in observation.items:
                 if item.id == wanted:
                     named.append(item)
@@ -229,13 +228,20 @@ class _Seen:
         return own[0] if own else None
 
 
-def _absence_counts(look: Look, observation: NotFound, guarantee: Guarantee | None) -> bool:
-    return (
-        guarantee is not None
-        and look.view == guarantee.view
-        and observation.complete
-        and look.after_s >= guarantee.window_s
-    )
+def _absence_counts(
+    look: Look, observation: NotFound | Found | Partial, guarantee: Guarantee | None, baseline: frozenset[str] | None
+) -> bool:
+    """A complete listing, in the view and after the window of the guarantee, that shows nothing which was not there
+    before the claim. An older item of the same material does not stand in the way."""
+    if guarantee is None or look.view != guarantee.view or not look.after_s >= guarantee.window_s:
+        return False
+    match observation:
+        case NotFound(complete=complete):
+            return complete
+        case Found(complete=True, items=items):
+            return baseline is not None and all(item.id in baseline for item in items)
+        case _:
+            return False
 
 
 def _done(reading: Reading, item: str, seen: _Seen, baseline: frozenset[str] | None) -> Verdict:
