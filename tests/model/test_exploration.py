@@ -239,9 +239,10 @@ def with_try(world: World, index: int, **changes: object) -> World:
     return replace(world, tries=tuple(tries))
 
 
-def settled(world: World) -> World:
+def settled(policy: Policy, world: World) -> World:
     """The same world, written in one way: the workers are alike, and one that can do nothing more counts as idle. Those
-    that sleep before a release or before its first byte are kept."""
+    that sleep before a release or before its first byte are kept. Of a closed attempt that may have been sent nothing
+    more is asked than that, except under `absolute`."""
     last = len(world.tries) - 1 if world.state.dispatch is Dispatch.STARTED else None
     workers = sorted(
         Worker()
@@ -250,7 +251,15 @@ def settled(world: World) -> World:
         else worker
         for worker in world.workers
     )
-    return replace(world, workers=tuple(workers))
+    tries = world.tries
+    if policy is not Policy.ABSOLUTE:
+        tries = tuple(
+            replace(one, transmission=Transmission.POSSIBLE, exposed=False, nothing_written=False, wrote=False)
+            if index != last and one.transmission is not Transmission.NONE_PROVEN
+            else one
+            for index, one in enumerate(tries)
+        )
+    return replace(world, workers=tuple(workers), tries=tries)
 
 
 @dataclass(frozen=True)
@@ -279,7 +288,7 @@ def explore(policy: Policy, guards: Guards = ALL) -> Explored:
                 step = came_from[step]
             return Explored(len(came_from), most_releases, found + "\n" + "\n".join(reversed(way)))
         for successor in explorer.successors(world):
-            after = settled(successor)
+            after = settled(policy, successor)
             if after not in came_from:
                 came_from[after] = world
                 queue.append(after)

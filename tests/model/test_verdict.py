@@ -164,7 +164,10 @@ class TestLooks:
             ((absent(after_s=29.9),), (UNKNOWN, WHY.ABSENCE_WITHOUT_GUARANTEE, None)),
             ((absent(after_s=float("nan")),), (UNKNOWN, WHY.ABSENCE_WITHOUT_GUARANTEE, None)),
             ((absent(after_s=30),), (Outcome.REJECTED, WHY.ABSENT_UNDER_GUARANTEE, None)),
-            ((found(item("1")),), (UNKNOWN, WHY.ABSENCE_WITHOUT_GUARANTEE, None)),
+            ((found(item("1"), view="search"),), (UNKNOWN, WHY.ABSENCE_WITHOUT_GUARANTEE, None)),
+            ((found(item("1"), after_s=29.9),), (UNKNOWN, WHY.ABSENCE_WITHOUT_GUARANTEE, None)),
+            ((found(item("1"), after_s=float("nan")),), (UNKNOWN, WHY.ABSENCE_WITHOUT_GUARANTEE, None)),
+            ((found(item("1")),), (Outcome.REJECTED, WHY.ABSENT_UNDER_GUARANTEE, None)),
             ((found(item("9", strength=Strength.TITLE_ONLY)),), (UNKNOWN, WHY.WEAK_EVIDENCE_ONLY, None)),
             ((found(item("9", account="bob")),), (UNKNOWN, WHY.WEAK_EVIDENCE_ONLY, None)),
             ((found(item("9", account=None)),), (UNKNOWN, WHY.WEAK_EVIDENCE_ONLY, None)),
@@ -303,11 +306,13 @@ def test_rejection_rests_on_a_clause_or_on_guaranteed_absence(given: dict[str, A
     else:
         assert judged.reason is WHY.ABSENT_UNDER_GUARANTEE
         assert given["guarantee"] is not None
+        older = given["baseline"] or frozenset()
         assert any(
-            isinstance(look.observation, NotFound)
+            isinstance(look.observation, NotFound | Found)
             and look.observation.complete
             and look.view == GUARANTEE.view
             and look.after_s >= GUARANTEE.window_s
+            and all(one.id in older for one in items_in(look))
             for look in given["looks"]
         )
     assert judged.discrepancy is None
