@@ -100,10 +100,12 @@
     const values = [];
     const owners = frames.map(() => null);
     let pictured = 0;
+    let elements = 0;
     let shadowText = 0;
     for (const element of walk(document)) {
       if (overdue()) throw new Error("interlock: out of time");
       const tag = localName(element);
+      elements += 1;
       readTexts(element);
       if (tag === "input" || tag === "textarea") {
         const shown = element.type === "hidden" ? "" : element.value || attribute(element, "placeholder");
@@ -151,6 +153,7 @@
       http_status: entry && entry.responseStatus ? entry.responseStatus : null,
       text_length: shadowText + (body ? own(HTMLElement.prototype, "innerText")(body).trim().length : 0),
       pictured,
+      elements,
       visibility: ofDocument("visibilityState"),
       viewport: [innerWidth, innerHeight],
       scroll: [scrollX, scrollY],

@@ -44,6 +44,7 @@ class Look:
     http_status: int | None
     text_length: int
     pictured: int
+    elements: int
     visibility: str
     viewport: tuple[float, float]
     offset: tuple[float, float]
@@ -129,6 +130,7 @@ class PageReader:
             ready_state=main["ready_state"],
             http_status=main["http_status"],
             text_length=sum(one.value["text_length"] for one in seen),
+            elements=sum(one.value["elements"] for one in seen),
             pictured=sum(one.value["pictured"] for one in seen),
             visibility=main["visibility"],
             viewport=(main["viewport"][0], main["viewport"][1]),

@@ -510,3 +510,10 @@ async def test_a_stored_snapshot_shows_the_same_and_runs_and_loads_nothing(
     handlers = "[...document.querySelectorAll('*')].flatMap(e => e.getAttributeNames()).filter(n => n.startsWith('on'))"
     assert await opened.evaluate(handlers) == []
     assert (site.gets, site.posts) == (["/snapshot"], [])
+
+
+async def test_a_tree_that_would_hold_up_the_event_loop_is_a_gap(site: Any, page: Page, store: FileStore) -> None:
+    await page.goto(site.page("/many", "<!doctype html><title>m</title>" + "<p>text</p>" * 4100))
+    taken = await capture(page, Point.OPEN, store=store, redactor=Redactor(), step_timeout=20, total_timeout=60)
+    assert [(gap.step, gap.reason) for gap in taken.gaps] == [("accessibility", GapReason.TOO_LARGE)]
+    assert taken.item(ItemKind.DOM) is not None
