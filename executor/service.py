@@ -40,8 +40,9 @@ from executor.model.operation import (
     account_key,
 )
 from executor.model.reasons import Halt, NotSent
+from executor.model.step_table import STEPS
 from executor.model.transitions import Outcome
-from executor.one_shot.recovery import settle_open_attempts
+from executor.one_shot.recovery import finish_lost_runs, settle_open_attempts
 from executor.one_shot.run import Listener, Run, Services, StepEvent
 from executor.one_shot.steps import go_through
 from executor.receipts import Receipt, ReceiptPaths, build_receipt, write_receipt
@@ -83,7 +84,7 @@ class Executor:
         opened = await asyncio.to_thread(open_ledger, settings.ledger_url, anchor=anchor)
         self._thread = LedgerThread(opened)
         self._ledger = AsyncLedger(self._thread)
-        self.recovered = tuple(await self.recover(by=_RECOVERY))
+        self.recovered = await self.recover(by=_RECOVERY)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -176,7 +177,7 @@ class Executor:
         is missing or a ledger that is gone is raised, before anything is dispatched.
 
         Cancelling it before the gesture halts the run; after the gesture it waits for the run to end by its own
-        deadlines, and only then raises CancelledError.
+        deadlines. In both cases the receipt is written, and only then is CancelledError raised.
         """
         found = await self.operation(operation)
         flow = self._flow(found.flow.name)
@@ -191,7 +192,7 @@ class Executor:
                 why=refused.sentence,
                 data={"reason": refused.reason.value, "because": list(refused.because)},
             )
-            return await self._ended(found.id, None, by, Exit.REFUSED)
+            return await self._ended(found.id, None, Exit.REFUSED)
         shown = self.settings.headed if headed is None else headed
         async with BrowserHost(configured=self.settings.browser, headed=shown) as host:
             run = Run(
@@ -210,15 +211,21 @@ class Executor:
                 why=f"asked for by {by}",
                 data={"run": run.id, "browser": host.version, "flow": flow.name, "flow_version": flow.version},
             )
-            ending = await _to_the_end(run)
-        return await self._ended(found.id, ending, by, None)
+            ending, cancelled = await _to_the_end(run)
+        ended = await self._ended(found.id, ending, None)
+        if cancelled is not None:
+            raise cancelled
+        return ended
 
-    async def recover(self, *, by: Actor) -> Sequence[Operation]:
-        """Settle attempts whose run is gone, and write their receipts."""
+    async def recover(self, *, by: Actor) -> tuple[Operation, ...]:
+        """Settle attempts whose run is gone, finish runs that were lost between their verdict and their receipt (among
+        the newest operations), and write the receipts of both."""
         settled = await settle_open_attempts(self.ledger, by=by)
-        for operation in settled:
-            await self._write_receipt(operation.id, by)
-        return settled
+        finished = await finish_lost_runs(self.ledger, self.settings.receipts_folder, by=by)
+        recovered = {operation.id: operation for operation in (*settled, *finished)}
+        for operation in recovered:
+            await self._write_receipt(operation)
+        return tuple(recovered.values())
 
     async def login(self, *, flow: str, destination: str, account: str, credentials: Credentials, by: Actor) -> None:
         """Sign in by the flow's form, through a gate that lets only its login writes out, and seal the session (C9).
@@ -296,13 +303,21 @@ class Executor:
             listener=self._on_step,
         )
 
-    async def _ended(self, operation: str, ending: Ending | None, by: Actor, known: Exit | None) -> Ended:
-        receipt, paths = await self._write_receipt(operation, by)
+    async def _ended(self, operation: str, ending: Ending | None, known: Exit | None) -> Ended:
+        if ending is not None:
+            self._report_receipt(operation, "begin")
+        receipt, paths = await self._write_receipt(operation)
+        if ending is not None:
+            self._report_receipt(operation, "done")
         found = await self.operation(operation)
         return Ended(found, ending, receipt, paths, exit_of(found, ending) if known is None else known)
 
-    async def _write_receipt(self, operation: str, by: Actor) -> tuple[Receipt, ReceiptPaths]:
-        """17. From the record; the record then says that it was written."""
+    def _report_receipt(self, operation: str, moment: str) -> None:
+        if self._on_step is not None:
+            self._on_step(StepEvent(STEPS[16].number, STEPS[16].name, moment, operation))
+
+    async def _write_receipt(self, operation: str) -> tuple[Receipt, ReceiptPaths]:
+        """17. From the record."""
         receipt = await self.receipt(operation)
         paths = await asyncio.to_thread(write_receipt, receipt, self.settings.receipts_folder)
         return receipt, paths
@@ -338,17 +353,17 @@ def redactor_for(flow: Flow[Any]) -> Redactor:
     )
 
 
-async def _to_the_end(run: Run) -> Ending:
-    """Let a run end by its own deadlines, whoever cancels its caller."""
+async def _to_the_end(run: Run) -> tuple[Ending, asyncio.CancelledError | None]:
+    """Let a run end by its own deadlines, whoever cancels its caller, and however often."""
     going = asyncio.ensure_future(go_through(run))
-    try:
-        return await asyncio.shield(going)
-    except asyncio.CancelledError:
-        run.cancelled.set()
-        await asyncio.wait([going])
-        if not going.cancelled() and going.exception() is not None:
-            raise going.exception() from None  # type: ignore[misc]  # not None: asked in the line above
-        raise
+    cancelled: asyncio.CancelledError | None = None
+    while not going.done():
+        try:
+            await asyncio.wait([going])
+        except asyncio.CancelledError as error:
+            cancelled = error
+            run.cancelled.set()
+    return going.result(), cancelled
 
 
 def _parse_payload(flow: Flow[Any], payload: Mapping[str, Any] | Payload) -> Any:

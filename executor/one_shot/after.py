@@ -20,7 +20,7 @@ from executor.gate.rules import Kind, Phase, Reason, destination
 from executor.ledger.ledger import AttemptClosed, Judgement, LedgerError
 from executor.model.operation import Attempt, Operation
 from executor.model.reasons import NotSent, Unsure
-from executor.model.transitions import Outcome, Transmission
+from executor.model.transitions import IllegalTransition, Outcome, Transmission
 from executor.model.verdict import Guarantee, Look, Reading, verdict
 from executor.one_shot import keeping
 from executor.one_shot.looking import PathNotProven, look, read_only
@@ -35,7 +35,9 @@ _SETTLE_S = 5.0
 
 async def answer(run: Run) -> None:
     """12. Wait for the effect to appear, then for its answer; or disarm. Independent of the browser from here."""
-    assert run.gate is not None and run.release is not None
+    if run.release is None:
+        return  # it was cancelled before the gate was armed: there is nothing to disarm
+    assert run.gate is not None
     if run.gesture_at is None:
         # No gesture was made. Disarming settles whether anything got in before.
         if not run.release.disarm():
@@ -216,6 +218,9 @@ async def judge(run: Run) -> None:
     run.not_sent = reason if isinstance(reason, NotSent) else None
     run.unsure = reason if isinstance(reason, Unsure) else None
     shown = reason.sentence if reason is not None else "the answer was read"
+    if run.verdict is not None and run.verdict.outcome is Outcome.UNKNOWN:
+        # Before the close: a crash in between must not leave an unknown without its stop.
+        await _break_circuit(run)
     try:
         run.operation = await run.services.ledger.close(
             run.claimed.id,
@@ -231,8 +236,6 @@ async def judge(run: Run) -> None:
     except AttemptClosed:
         # Recovery was faster: its settlement stands, and this run's evidence is added beside it.
         run.operation = await run.services.ledger.operation(run.operation.id)
-    if run.operation.state.outcome is Outcome.UNKNOWN:
-        await _break_circuit(run)
 
 
 async def _settle_uncertain_commit(run: Run) -> Attempt:
@@ -251,7 +254,8 @@ async def _settle_uncertain_commit(run: Run) -> Attempt:
             attempt.id, by=run.actor, why="the commit was uncertain, and nothing was written under it"
         )
         account.unsure, account.not_sent = None, NotSent.NOTHING_WRITTEN
-    except (LedgerError, ValueError) as error:
+    except (LedgerError, IllegalTransition) as error:
+        # Closed by recovery, or a supporting write that could cause the effect has left: then it stays possible.
         account.detail = f"{account.detail}; {error}"
     return attempt
 

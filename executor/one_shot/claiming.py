@@ -23,6 +23,7 @@ from executor.model.admission import Refused
 from executor.model.ending import EffectRequest
 from executor.model.fingerprint import digest
 from executor.model.reasons import Halt, NotSent
+from executor.model.step_table import STEPS
 from executor.one_shot.control import ControlNotFit, make_gesture, same
 from executor.one_shot.looking import PathNotProven, look, read_only
 from executor.one_shot.material import on_the_wire
@@ -37,6 +38,9 @@ async def claim(run: Run) -> None:
     if run.contract.look_before and run.flow.views():
         await _look_before(run)
     run.report("looked")
+    if run.cancelled.is_set():
+        # Looking takes its time, and a claim would spend the approval for nothing.
+        raise Halted(Halt.CANCELLED)
     assert run.lease is not None
     attempt = ids.new_id("at")
     run.report("claiming")
@@ -78,7 +82,7 @@ async def arm(run: Run) -> None:
         write_within_s=settings.write_within_s,
         answer_s=run.answer_s,
     )
-    run.release = Release(run.services.ledger, terms, lambda moment: run.report_as(11, "release", moment))
+    run.release = Release(run.services.ledger, terms, lambda moment: _report_wire(run, moment))
     run.gate.enter(Phase.ARMED, rules=run.composer_rules(), door=run.release)
 
 
@@ -113,6 +117,12 @@ async def gesture(run: Run) -> None:
         await asyncio.wait_for(make_gesture(run.session.page, run.pinned), run.services.settings.gesture_s)
     except (PlaywrightError, TimeoutError) as error:
         run.gesture_error = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+
+
+def _report_wire(run: Run, moment: str) -> None:
+    """What happens at the door belongs to steps 11 and 12, whichever step the run itself is in by then."""
+    step = next(step for step in STEPS[10:12] if moment in step.moments)
+    run.report_as(step.number, step.name, moment)
 
 
 def _no_gesture(run: Run, reason: NotSent, detail: str) -> None:

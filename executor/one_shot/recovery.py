@@ -1,4 +1,5 @@
-"""Recovery: settle attempts that nobody closed (C8). It may run at any time, on live processes too.
+"""Recovery: settle attempts that nobody closed, and finish runs that were lost after they closed theirs (C8). It may
+run at any time, on live processes too.
 
 Settling raises the account's token in the same transaction, so a sleeper that wakes can no longer release. What the
 record proves decides: nothing possible, nothing to judge; answered, judged by what the contract read then; everything
@@ -7,18 +8,26 @@ else is `unknown`. Nothing is submitted, and no page is opened.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
-from executor.ledger.ledger import AttemptClosed, Judgement
+from executor.ledger.ledger import AccountBusy, AttemptClosed, Judgement
 from executor.ledger.thread import AsyncLedger
 from executor.model.ending import AnswerRead, Ending, code
 from executor.model.operation import Actor, Attempt, EventRecord, Operation
 from executor.model.reasons import NotSent, Unsure
-from executor.model.transitions import Event, Outcome, Transmission
+from executor.model.transitions import Dispatch, Event, Outcome, Transmission
 from executor.model.verdict import Reading, Verdict, verdict
 from flows.effect import Says
+
+RUN_ENDED = "run_ended"
+_CONCLUSIVE = "answered"
+"""The reason with which a run closes an attempt whose answer was conclusive."""
+_NOTE_S = 30.0
+"""How long the account is held while somebody else's end is recorded: one short transaction, on a slow disk."""
 
 
 async def settle_open_attempts(ledger: AsyncLedger, *, by: Actor, expired_only: bool = True) -> Sequence[Operation]:
@@ -45,13 +54,25 @@ async def _settle(ledger: AsyncLedger, attempt: Attempt, by: Actor) -> Operation
         account=operation.intent.account,
         guarantee=None,
     )
-    sent = attempt.transmission is not Transmission.NONE_PROVEN
+    sent = _may_be_sent(attempt)
     reason: NotSent | Unsure = Unsure.PROCESS_LOST if sent else NotSent.PROCESS_LOST
+    conclusive = judged is not None and judged.outcome is not Outcome.UNKNOWN
+    stop = None
+    if sent and not conclusive:
+        # Before the settlement: a crash in between must not leave an unknown without its stop (C10).
+        stop = await ledger.stop(
+            by=by,
+            why=f"operation {operation.id} is unknown",
+            flow=operation.flow.name,
+            account_key=operation.account_key,
+        )
     try:
         operation = await ledger.settle(attempt.id, by=by, why=reason.sentence, judgement=_judgement(judged, operation))
     except AttemptClosed:
-        return None  # its own run, or another recovery, was faster
-    conclusive = judged is not None and judged.outcome is not Outcome.UNKNOWN
+        # Its own run, or another recovery, was faster, and has set its own stop where there is something unknown.
+        if stop is not None:
+            await ledger.lift(stop.id, by=by, why=f"operation {operation.id} was closed by somebody else")
+        return None
     ending = Ending(
         run=f"recovery of {attempt.holder}",
         attempt=attempt.id,
@@ -68,17 +89,86 @@ async def _settle(ledger: AsyncLedger, attempt: Attempt, by: Actor) -> Operation
         answer=_answer(answer, reading),
         baseline=_baseline(events),
     )
-    operation = await ledger.note(
-        operation.id, kind="run_ended", by=by, why=reason.sentence, data=ending.model_dump(mode="json")
+    return await ledger.note(
+        operation.id, kind=RUN_ENDED, by=by, why=reason.sentence, data=ending.model_dump(mode="json")
     )
-    if operation.state.outcome is Outcome.UNKNOWN:
-        await ledger.stop(
-            by=by,
-            why=f"operation {operation.id} is unknown",
-            flow=operation.flow.name,
-            account_key=operation.account_key,
-        )
-    return operation
+
+
+async def finish_lost_runs(ledger: AsyncLedger, receipts: Path, *, by: Actor) -> Sequence[Operation]:
+    """Operations whose run closed its attempt and was lost before its receipt was in the folder `receipts`, among the
+    newest. Their end is recorded when this returns; what is left to do is to write the receipts."""
+    finished = []
+    for operation in await ledger.operations():
+        if _lacks_receipt(operation, receipts / f"{operation.id}.json") and await _record_end(ledger, operation, by):
+            finished.append(await ledger.operation(operation.id))
+    return finished
+
+
+def _lacks_receipt(operation: Operation, receipt: Path) -> bool:
+    """Whether the attempt is closed and its receipt does not tell the end: there is none, or one from before."""
+    attempt = operation.attempt
+    if attempt is None or operation.state.dispatch is not Dispatch.COMPLETED:
+        return False
+    try:
+        told = json.loads(receipt.read_bytes())
+        return bool(told["ids"]["attempt"] != attempt.id or told["times"]["run_ended"] is None)
+    except (OSError, ValueError, KeyError, TypeError):
+        return True
+
+
+async def _record_end(ledger: AsyncLedger, operation: Operation, by: Actor) -> bool:
+    """Record how the run ended, unless it is recorded. False when the run may still be alive and do so itself: it
+    holds the account's lease until it has."""
+    attempt = operation.attempt
+    assert attempt is not None
+    events = await ledger.events(operation.id)
+    closed = _last(events, Event.CLOSED.value)
+    assert closed is not None
+    if any(event.kind == RUN_ENDED and event.sequence > closed.sequence for event in events):
+        return True
+    try:
+        lease = await ledger.lease(operation.account_key, holder=f"recovery of {attempt.holder}", ttl_s=_NOTE_S)
+    except AccountBusy:
+        return False
+    reason = _reason_of(attempt)
+    seen = next(
+        (event for event in events if event.sequence > closed.sequence and event.kind.startswith("seen_")), None
+    )
+    answer = _last(events, Event.ANSWERED.value)
+    ending = Ending(
+        run=f"recovery of {attempt.holder}",
+        attempt=attempt.id,
+        started_at=attempt.claimed_at,
+        ended_at=datetime.now(UTC),
+        step=16,
+        reason=code(reason) if reason is not None else None,
+        detail="the run was lost after its verdict",
+        transmission=attempt.transmission,
+        verdict_reason=closed.data.get("verdict"),
+        verdict_why=seen.why if seen is not None else "",
+        item=closed.data.get("item"),
+        item_url=seen.data.get("url") if seen is not None else None,
+        answer=_answer(answer, _reading(answer)),
+        baseline=_baseline(events),
+    )
+    await ledger.note(
+        operation.id,
+        kind=RUN_ENDED,
+        by=by,
+        why="the run was lost after its verdict",
+        data=ending.model_dump(mode="json"),
+    )
+    await ledger.surrender(lease)
+    return True
+
+
+def _reason_of(attempt: Attempt) -> NotSent | Unsure | None:
+    """The reason with which an attempt was closed, as its enum; None where the answer was conclusive."""
+    if attempt.reason == _CONCLUSIVE:
+        return None
+    reasons: type[NotSent] | type[Unsure] = Unsure if _may_be_sent(attempt) else NotSent
+    lost = reasons("process_lost")  # as after a settlement by a recovery that was lost itself
+    return next((reason for reason in reasons if reason.value == attempt.reason), lost)
 
 
 def _judgement(judged: Verdict | None, operation: Operation) -> Judgement | None:
@@ -117,6 +207,10 @@ def _baseline(events: Sequence[EventRecord]) -> tuple[str, ...] | None:
     claimed = _last(events, Event.CLAIMED.value)
     ids = claimed.data.get("baseline") if claimed is not None else None
     return tuple(ids) if ids is not None else None
+
+
+def _may_be_sent(attempt: Attempt) -> bool:
+    return attempt.transmission is not Transmission.NONE_PROVEN
 
 
 def _step(attempt: Attempt) -> int:

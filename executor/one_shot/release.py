@@ -33,6 +33,7 @@ from executor.ledger.thread import AsyncLedger
 from executor.model.admission import Refusal, Refused
 from executor.model.operation import Actor
 from executor.model.reasons import NotSent, Unsure
+from executor.model.transitions import IllegalTransition
 from executor.model.verdict import Reading
 from flows.effect import Meaning
 from flows.wire import Answer, OutgoingRequest
@@ -224,7 +225,12 @@ class Release:
     async def _nothing_written(self, why: str) -> Refuse | Hang:
         try:
             await self._ledger.nothing_written(self._terms.attempt, by=self._terms.actor, why=why)
-        except (LedgerError, ValueError) as error:
+        except IllegalTransition as error:
+            # Not one byte of the effect request left, but another write that could cause the effect did.
+            self.account.unsure = Unsure.OTHER_WRITE_LEFT
+            self.account.detail = f"{why}; {error}"
+            return Hang()
+        except LedgerError as error:
             self.account.unsure = Unsure.WRITE_FAILED
             self.account.detail = f"{why}; {error}"
             return Hang()

@@ -272,8 +272,8 @@ def _left(run: Run) -> tuple[LeftWrite, ...]:
 
 
 async def _leave(run: Run) -> None:
-    """Close what the run opened and give the lease back. The lease of an attempt that is still open is kept: only
-    settling it frees the account."""
+    """Close what the run opened and give the lease back. That frees no account whose attempt is still open: only
+    settling it does, and recovery may begin at once."""
     if run.session is not None:
         await run.session.close()
     if run.gate is not None:
