@@ -133,7 +133,9 @@ def _folders(settings: Settings) -> Iterator[Check]:
         settings.identities_folder,
     )
     there = [folder for folder in folders if folder.is_dir()]
-    open_to_others = [folder for folder in there if stat.S_IMODE(folder.stat().st_mode) & 0o077]
+    open_to_others = [folder for folder in there if _open_to_others(folder)]
+    if settings.home not in open_to_others:  # nobody else gets past it
+        open_to_others = [folder for folder in open_to_others if not folder.is_relative_to(settings.home)]
     if open_to_others:
         names = " ".join(map(str, open_to_others))
         yield Check("folders", Fitness.NOTE, f"others on this machine may look in: chmod 700 {names}")
@@ -141,6 +143,10 @@ def _folders(settings: Settings) -> Iterator[Check]:
         yield Check("folders", Fitness.GOOD, "data and keys are open to their owner alone")
     if settings.key_folder.resolve().is_relative_to(settings.home.resolve()):
         yield Check("keys", Fitness.NOTE, "the keys lie inside the data: a copy of the data would carry them along")
+
+
+def _open_to_others(folder: Path) -> bool:
+    return bool(stat.S_IMODE(folder.stat().st_mode) & 0o077)
 
 
 def _packages() -> Iterator[Check]:

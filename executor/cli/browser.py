@@ -10,7 +10,7 @@ import typer
 from executor.cli.surroundings import AsJson, out, print_json, settings
 from executor.errors import Exit
 
-app = typer.Typer(help="The browser that runs use.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="The browser that runs use.", rich_markup_mode=None)
 
 
 @app.callback()

@@ -21,7 +21,7 @@ from rich.table import Table
 
 from executor.cli.steps_shown import StepsShown
 from executor.cli.surroundings import AsJson, cell, executor, out, print_json, run
-from executor.errors import Exit
+from executor.errors import BadInput, Exit
 from executor.model.operation import Actor, ActorKind
 
 if TYPE_CHECKING:
@@ -107,6 +107,8 @@ def demo(
     console = Console(stderr=True, quiet=True) if as_json else out()
     began = time.monotonic()
     folder = (keep or Path(tempfile.mkdtemp(prefix="interlock-demo-"))).expanduser().resolve()
+    if (folder / "home").exists():
+        raise BadInput(f"{folder} holds an earlier demo. Name another folder, or remove that one.")
     folder.mkdir(parents=True, exist_ok=True)
     with Playground.start(folder / "site") as site:
         acts = run(_perform(site, folder, console))

@@ -14,7 +14,7 @@ from executor.errors import BadInput
 if TYPE_CHECKING:
     from flows.flow import Credentials
 
-app = typer.Typer(help="The flows that can be run.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="The flows that can be run.", rich_markup_mode=None)
 
 
 @app.command("list")
@@ -62,8 +62,8 @@ def show_flow(
         print_json(described)
         return
     table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(no_wrap=True)
-    table.add_column()
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
     for name, value in _rows(described):
         table.add_row(name, cell(value))
     out().print(table)
@@ -80,6 +80,8 @@ def _rows(value: Any, prefix: str = "") -> list[tuple[str, str]]:
             rows += _rows(inner, f"{name} ")
         elif isinstance(inner, list) and inner and isinstance(inner[0], dict):
             rows += [(label, ", ".join(f"{key}: {_text(one[key])}" for key in one)) for one in inner]
+        elif name == "notes":
+            rows += [(label, note) for note in inner]
         else:
             rows.append((label, _text(inner)))
     return rows

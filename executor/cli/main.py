@@ -21,7 +21,7 @@ app = typer.Typer(
     help="Perform one consequential action in a web page at most once, and be able to prove what was done.",
     epilog="Exit codes: 0 succeeded, 10 accepted, 20 unknown, 30 rejected, 40 refused, 50 proven not sent, "
     "70 defect or surroundings, 2 usage.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -38,6 +38,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _whole(
+    context: typer.Context,
     home: Annotated[
         Path | None, typer.Option("--home", metavar="PATH", help="Where ledger, evidence and receipts live.")
     ] = None,
@@ -45,6 +46,8 @@ def _whole(
 ) -> None:
     if home is not None:
         use_home(home)
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 app.command("demo")(demo.demo)

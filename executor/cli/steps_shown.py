@@ -78,11 +78,11 @@ class StepsShown:
 
     def render(self) -> RenderableType:
         """The list as it stands."""
-        table = Table(box=None, show_header=False, pad_edge=False)
+        table = Table(box=None, show_header=False, pad_edge=False, expand=True)
         table.add_column(width=1)
         table.add_column(justify="right", style="dim", width=2)
-        table.add_column(no_wrap=True)
-        table.add_column(style="dim", no_wrap=True, overflow="ellipsis")
+        table.add_column(width=max(len(step.name) for step in STEPS))
+        table.add_column(style="dim", no_wrap=True, overflow="ellipsis", ratio=1)
         for step in STEPS:
             state = self._state[step.number]
             mark, style = _MARKS[state]

@@ -6,7 +6,6 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from executor.cli.surroundings import AsJson, actor, cell, executor, out, person, print_json, run
 from executor.errors import BadInput
@@ -43,7 +42,8 @@ def stop(
     elif lift is not None:
         out().print(f"Lifted {found[0].id}.", markup=False)
     else:
-        out().print(_table(found))
+        for one in found:
+            _tell(one)
 
 
 async def _stops() -> list[Stop]:
@@ -62,16 +62,12 @@ async def _stop(flow: str | None, site: str | None, account: str | None, why: st
         return await service.stop(by=actor(), why=why, flow=flow, destination=site, account=account)
 
 
-def _table(found: list[Stop]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("stop", no_wrap=True)
-    for heading in ("what", "since (UTC)", "by, and why"):
-        table.add_column(heading, overflow="fold")
-    for one in found:
-        what = f"flow {one.flow or 'every'}, account {one.account_key or 'every'}"
-        since = one.at.astimezone(UTC).strftime("%Y-%m-%d %H:%M")
-        table.add_row(*map(cell, (one.id, what, since, f"{one.by}: {one.why}" if one.why else one.by)))
-    return table
+def _tell(one: Stop) -> None:
+    console = out()
+    console.print(cell(f"{one.id}  flow {one.flow or 'every'}, account {one.account_key or 'every'}"), soft_wrap=True)
+    since = one.at.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    why = f": {one.why}" if one.why else ""
+    console.print(cell(f"  since {since}, by {one.by}{why}", "dim"), soft_wrap=True)
 
 
 def _plain(one: Stop) -> dict[str, Any]:

@@ -389,6 +389,13 @@ def test_doctor_notices_folders_that_others_may_read(interlock: Interlock, paylo
     assert "chmod 700" in checks["folders"]["says"]
 
 
+def test_a_folder_with_an_earlier_demo_is_not_used_again(interlock: Interlock, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    said = interlock("demo", "--keep", str(tmp_path))
+    assert said.exit == 2
+    assert "earlier demo" in one_sentence(said)
+
+
 # -- the last place ---------------------------------------------------------------------------------------------------
 def test_a_defect_is_one_sentence_unless_debugging(interlock: Interlock, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> None:
@@ -406,5 +413,6 @@ def test_a_defect_is_one_sentence_unless_debugging(interlock: Interlock, monkeyp
 
 def test_help_and_version_answer(interlock: Interlock) -> None:
     assert "Exit codes" in interlock("--help").out
+    assert interlock() == interlock("--help")
     assert interlock("--version").out.startswith("interlock ")
     assert interlock("stop", "--help").exit == 0
