@@ -6,13 +6,15 @@ It joins the rooms and holds no rule of its own: what may happen is decided by t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Self
 
 from pydantic import ValidationError
 
+from evidence import worker
 from evidence.redaction import Redactor
 from evidence.store import FileStore
 from executor.browser.identities import Identities
@@ -88,6 +90,7 @@ class Executor:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(worker.close)
         if self._thread is not None:
             thread, self._thread, self._ledger = self._thread, None, None
             await thread.aclose()
@@ -194,7 +197,7 @@ class Executor:
             )
             return await self._ended(found.id, None, Exit.REFUSED)
         shown = self.settings.headed if headed is None else headed
-        async with BrowserHost(configured=self.settings.browser, headed=shown) as host:
+        async with _warm_worker(), BrowserHost(configured=self.settings.browser, headed=shown) as host:
             run = Run(
                 services=self._services(host),
                 operation=found,
@@ -351,6 +354,17 @@ def redactor_for(flow: Flow[Any]) -> Redactor:
         field_names=frozenset(flow.secret_fields),
         selectors=tuple(flow.secret_regions),
     )
+
+
+@asynccontextmanager
+async def _warm_worker() -> AsyncIterator[None]:
+    """Start the evidence worker beside the browser: it is needed a second later."""
+    starting = asyncio.ensure_future(worker.start())
+    try:
+        yield
+    finally:
+        # Nothing to find out here: a worker that cannot be started shows as a gap in the evidence.
+        await asyncio.gather(starting, return_exceptions=True)
 
 
 async def _to_the_end(run: Run) -> tuple[Ending, asyncio.CancelledError | None]:
