@@ -133,6 +133,9 @@ class _NoLook(Exception):
 _FOLDER = r"(?:/[^/?]+)*"
 _REST = rf"{_FOLDER}/index\.php\?rest_route=/wp/v2"
 _NONCE = "&_wpnonce=[0-9a-f]{10}"
+_NUMBER = r"\d{1,15}"
+_LIST = "post_type=post&post_status=publish&author={author}&orderby=ID&order=desc"
+"""By number: by date, posts of one second may swap places between two pages, and one is then never seen."""
 _STATES = {
     "publish": ItemState.PUBLISHED,
     "future": ItemState.SCHEDULED,
@@ -160,8 +163,8 @@ class Posts(Flow[Post]):
         opens=(
             rf"{_FOLDER}/wp-admin/admin-ajax\.php\?action=rest-nonce",
             rf"{_REST}/users/me&context=edit&_fields=id,username{_NONCE}",
-            rf"{_FOLDER}/wp-admin/edit\.php\?post_type=post&post_status=publish&author=\d{{1,15}}&paged=\d{{1,4}}",
-            rf"{_REST}/posts/\d{{1,15}}&context=edit&_fields=[a-z.,]+{_NONCE}",
+            rf"{_FOLDER}/wp-admin/edit\.php\?{_LIST.format(author=_NUMBER)}&paged=\d{{1,4}}",
+            rf"{_REST}/posts/{_NUMBER}&context=edit&_fields=[a-z.,]+{_NONCE}",
         ),
         lists=True,
     )
@@ -229,7 +232,7 @@ class Posts(Flow[Post]):
     async def _list(self, page: ReadOnlyPage, intent: Intent[Post], author: int) -> _Reading:
         """The list, page by page, until as many posts were read as every page says there are."""
         reading = _Reading()
-        list_address = f"{intent.destination}/wp-admin/edit.php?post_type=post&post_status=publish&author={author}"
+        list_address = f"{intent.destination}/wp-admin/edit.php?{_LIST.format(author=author)}"
         for number in range(1, MOST_PAGES + 1):
             try:
                 total, rows = await self._list_page(page, f"{list_address}&paged={number}", intent, author)

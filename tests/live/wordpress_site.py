@@ -100,13 +100,10 @@ class WordPressSite:
 
     def sql(self, statement: str) -> list[list[str]]:
         """Run a statement in the database; the rows as strings, with backslash escapes for what is not printable."""
-        done = subprocess.run(
-            [*_client("mariadb", self.folder), "--batch", "--skip-column-names", "wp", "-e", statement],
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=True,
-        )
+        command = [*_client("mariadb", self.folder), "--batch", "--skip-column-names", "wp", "-e", statement]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        if done.returncode != 0:
+            raise ValueError(f"{done.stderr.strip()} in: {statement}")
         return [line.split("\t") for line in done.stdout.splitlines()]
 
     def posts(self, where: str = "post_status <> 'auto-draft'") -> list[Post]:
@@ -120,6 +117,30 @@ class WordPressSite:
 
     def published(self) -> list[Post]:
         return self.posts("post_status = 'publish'")
+
+    def add_post(
+        self, title: str, content: str, *, author: str = WRITER, status: str = "publish", password: str = ""
+    ) -> int:
+        """Store a post past WordPress, as another program of the account might have; its id."""
+        title, content = (f"CONVERT(X'{text.encode().hex()}' USING utf8mb4)" for text in (title, content))
+        rows = self.sql(
+            "INSERT INTO wp_posts (post_author, post_date, post_date_gmt, post_modified, post_modified_gmt, post_title,"
+            " post_content, post_status, post_password, post_type, post_excerpt, to_ping, pinged,"
+            " post_content_filtered)"
+            f" SELECT ID, NOW(), UTC_TIMESTAMP(), NOW(), UTC_TIMESTAMP(), {title}, {content}, '{status}', '{password}',"
+            f" 'post', '', '', '', '' FROM wp_users WHERE user_login = '{author}'; SELECT LAST_INSERT_ID()"
+        )
+        return int(rows[0][0])
+
+    @contextlib.contextmanager
+    def under_maintenance(self) -> Iterator[None]:
+        """WordPress answers everything with 503, as it does while it is being updated."""
+        mark = self.folder / "www" / ".maintenance"
+        mark.write_text("<?php $upgrading = time();")
+        try:
+            yield
+        finally:
+            mark.unlink()
 
     def reset(self) -> None:
         """No posts, no preferences of users, plain links, autosave once a minute: as after the installation."""
