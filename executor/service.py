@@ -6,6 +6,7 @@ It joins the rooms and holds no rule of its own: what may happen is decided by t
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -81,12 +82,13 @@ class Executor:
 
     async def __aenter__(self) -> Self:
         settings = self.settings
-        settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for folder in (settings.home, settings.evidence_folder):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         anchor = Anchor(settings.evidence_folder / "anchor.json")
         opened = await asyncio.to_thread(open_ledger, settings.ledger_url, anchor=anchor)
         self._thread = LedgerThread(opened)
         self._ledger = AsyncLedger(self._thread)
-        self.recovered = await self.recover(by=_RECOVERY)
+        self.recovered = await self.recover(by=_ITSELF)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -320,10 +322,36 @@ class Executor:
             self._on_step(StepEvent(STEPS[16].number, STEPS[16].name, moment, operation))
 
     async def _write_receipt(self, operation: str) -> tuple[Receipt, ReceiptPaths]:
-        """17. From the record."""
+        """17. From the record: first the handoff, when it is unresolved, then the receipt that names it; then the
+        record says which receipt was written."""
         receipt = await self.receipt(operation)
+        to_whom = receipt.ownership
+        if to_whom.owner is not None and not await self._handed_off(operation):
+            until = to_whom.respond_by.isoformat() if to_whom.respond_by is not None else None
+            await self.ledger.note(
+                operation,
+                kind="handoff",
+                by=_ITSELF,
+                why=to_whom.reason,
+                data={"owner": to_whom.owner, "respond_by": until},
+            )
+            receipt = await self.receipt(operation)
         paths = await asyncio.to_thread(write_receipt, receipt, self.settings.receipts_folder)
+        written = await asyncio.to_thread(paths.json.read_bytes)
+        await self.ledger.note(
+            operation,
+            kind="receipt",
+            by=_ITSELF,
+            why="written",
+            data={"sha256": hashlib.sha256(written).hexdigest(), "version": receipt.record.version},
+        )
         return receipt, paths
+
+    async def _handed_off(self, operation: str) -> bool:
+        """Whether the attempt that is unresolved has been handed to somebody already."""
+        events = await self.ledger.events(operation)
+        last = {kind: max((e.sequence for e in events if e.kind == kind), default=0) for kind in ("handoff", "claimed")}
+        return last["handoff"] > last["claimed"]
 
 
 def exit_of(operation: Operation, ending: Ending | None) -> Exit:
@@ -406,5 +434,5 @@ def _for_the_flow(operation: Operation, flow: Flow[Any]) -> vocabulary.Intent[An
     )
 
 
-_RECOVERY = Actor(ActorKind.EXECUTOR, "recovery")
+_ITSELF = Actor(ActorKind.EXECUTOR, "interlock")
 __all__ = ["Ended", "Executor", "StepEvent", "exit_of", "redactor_for"]

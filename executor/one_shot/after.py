@@ -265,7 +265,7 @@ async def _break_circuit(run: Run) -> None:
     await run.services.ledger.stop(
         by=run.actor,
         why=f"operation {run.operation.id} is unknown",
-        flow=run.flow.name,
+        flow=run.operation.flow.name,
         account_key=run.operation.account_key,
     )
 

@@ -27,6 +27,7 @@ from executor.model.admission import Refused
 from executor.model.ending import EffectRequest, Looked
 from executor.model.operation import Actor, ActorKind, Attempt, FlowBinding, Lease, Operation
 from executor.model.reasons import Halt, NotSent, Unsure
+from executor.model.step_table import STEPS
 from executor.model.verdict import Look, Verdict
 from executor.one_shot.control import Pinned
 from executor.one_shot.release import Release
@@ -161,6 +162,11 @@ class Run:
     def composer(self) -> ComposerPage:
         assert self.session is not None
         return ComposerPage(self.session.page, self.intent.origin)
+
+    def begin(self, number: int) -> None:
+        """Enter a step."""
+        self.step, self.step_name = number, STEPS[number - 1].name
+        self.report("begin")
 
     def report(self, moment: str, detail: str = "") -> None:
         """Tell the listener. A listener that raises would stop a run half-way, so it must not: it is the caller's

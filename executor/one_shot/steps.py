@@ -20,7 +20,6 @@ from executor.ledger.ledger import LeaseLost, LedgerError
 from executor.model.ending import AnswerRead, Ending, LeftWrite, code
 from executor.model.operation import Lease
 from executor.model.reasons import Halt, NotSent, Reason, Unsure
-from executor.model.step_table import STEPS
 from executor.one_shot import after, before, claiming, keeping
 from executor.one_shot.run import Halted, RefusedRun, Run
 from flows.flow import Submit
@@ -75,7 +74,7 @@ async def _up_to_the_claim(run: Run) -> None:
         ),
         start=1,
     ):
-        _begin(run, number)
+        run.begin(number)
         await _unless_cancelled(run, does)
         run.report("done")
 
@@ -109,7 +108,7 @@ async def _after_the_claim(run: Run) -> None:
         await _attempt_step(run, 10, claiming.gesture)
     for number, does in ((12, after.answer), (13, after.shut), (14, after.keep_after), (15, after.verify)):
         await _attempt_step(run, number, does)
-    _begin(run, 16)
+    run.begin(16)
     try:
         await after.judge(run)
     except LedgerError as error:
@@ -123,7 +122,7 @@ async def _after_the_claim(run: Run) -> None:
 async def _attempt_step(run: Run, number: int, does: Callable[[Run], Awaitable[None]]) -> None:
     """A step after the claim. Whatever goes wrong in it is seen and goes no further: the verdict rests on the ledger
     and the gate, not on whether every step could be carried out."""
-    _begin(run, number)
+    run.begin(number)
     try:
         await does(run)
     except Exception as error:  # noqa: BLE001  named above
@@ -131,11 +130,6 @@ async def _attempt_step(run: Run, number: int, does: Callable[[Run], Awaitable[N
         run.failures.append(f"step {number}: {type(error).__name__}")
     else:
         run.report("done")
-
-
-def _begin(run: Run, number: int) -> None:
-    run.step, run.step_name = number, STEPS[number - 1].name
-    run.report("begin")
 
 
 async def _keep_lease(run: Run) -> None:
