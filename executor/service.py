@@ -128,12 +128,13 @@ class Executor:
             place = found.canonical_destination(destination)
         except ValueError as error:
             raise BadInput(f"{str(error)[:1].upper()}{str(error)[1:]}.") from error
+        binding = self._binding(flow, found)
         intent = Intent(
             task=task.strip(),
             action=found.action,
             destination=place,
             account=account.strip(),
-            flow=found.name,
+            flow=binding.name,
             payload=parsed.model_dump(mode="json"),
             material=found.material(parsed),
             common=found.common_material(parsed),
@@ -142,7 +143,7 @@ class Executor:
         )
         return await self.ledger.propose(
             intent,
-            flow=self._binding(flow, found),
+            flow=binding,
             policy=Policy.ABSOLUTE,
             by=by,
             provider_key=provider_key(intent.identity) if found.contract.key is not None else None,
