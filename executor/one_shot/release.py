@@ -125,7 +125,7 @@ class Release:
                 self.account.not_sent = self.account.not_sent or NotSent.LEDGER_FAILED
             else:
                 self.account.unsure = self.account.unsure or Unsure.WRITE_FAILED
-            self.account.detail = f"{type(error).__name__}: {error}"
+            self.account.detail = type(error).__name__  # its text may hold payload (A11)
             raise
 
     async def _critical(self, candidate: Candidate) -> Relay | Refuse | Hang:

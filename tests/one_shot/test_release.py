@@ -1,0 +1,468 @@
+"""The critical section: real ledger, real gate, real sockets, and a site that counts. Nothing here needs a browser.
+
+Whatever happens around the release, the site sees at most one request, and the record never says more than is true:
+no `released` without a commit, no "not sent" without a proof, no second write (A5, A6, C3, C5).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from desk import PERSON
+from release_kit import Bench, Got, Held, at_commit, bench, form, really_commit
+from sqlalchemy import Connection
+
+from executor.gate.rules import Phase
+from executor.ledger.ledger import CommitUncertain
+from executor.model.operation import Disposition, Operation
+from executor.model.reasons import NotSent, Unsure
+from executor.model.retry import Permits, RetryReason, eligibility
+from executor.model.transitions import Dispatch, Outcome, Transmission
+from executor.one_shot import after
+from executor.one_shot.recovery import settle_open_attempts
+from flows.effect import Meaning
+from flows.wire import Answer, OutgoingRequest
+
+Make = Callable[..., AbstractAsyncContextManager[Bench]]
+
+
+@pytest.fixture(scope="session")
+def browser() -> None:
+    """In place of the fixture that skips where there is none."""
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    @asynccontextmanager
+    async def made(**given: Any) -> AsyncIterator[Bench]:
+        async with bench(tmp_path, **given) as one:
+            yield one
+
+    return made
+
+
+def shape(operation: Operation) -> tuple[Dispatch, Transmission | None, Outcome]:
+    return operation.state.dispatch, operation.state.transmission, operation.state.outcome
+
+
+SUCCEEDED = (Dispatch.COMPLETED, Transmission.ANSWERED, Outcome.SUCCEEDED)
+NOT_SENT = (Dispatch.COMPLETED, Transmission.NONE_PROVEN, Outcome.UNOBSERVED)
+UNKNOWN = (Dispatch.COMPLETED, Transmission.POSSIBLE, Outcome.UNKNOWN)
+ANSWERED_UNKNOWN = (Dispatch.COMPLETED, Transmission.ANSWERED, Outcome.UNKNOWN)
+
+
+async def test_one_candidate_is_released_written_answered_and_judged(make: Make) -> None:
+    async with make() as one:
+        assert await one.publish() == Got(302)
+        assert shape(await one.judged()) == SUCCEEDED
+        assert one.site.posts == [form()]
+        assert one.heard == ["spooled", "compared", "connected", "released", "done", "answered"]
+        assert (await one.kinds())[-4:] == ["released", "answered", "closed", "seen_succeeded"]
+
+
+# -- two at a time ---------------------------------------------------------------------------------------------------
+
+
+async def test_of_candidates_at_the_same_instant_one_leaves(make: Make) -> None:
+    async with make() as one:
+        got = await asyncio.gather(*(one.publish() for _ in range(5)))
+        assert sorted(answer.interlock or "" for answer in got) == ["", *["budget_spent"] * 4]
+        assert shape(await one.judged()) == SUCCEEDED
+        assert one.site.posts == [form()]
+        assert (await one.kinds()).count("released") == 1
+
+
+@pytest.mark.parametrize("point", ["connect", "write", "answer"])
+async def test_a_second_candidate_while_the_first_is_inside_does_not_leave(make: Make, point: str) -> None:
+    async with make() as one:
+        held = Held(one.release, point)
+        one.gate.enter(Phase.ARMED, door=held)
+        first = asyncio.create_task(one.publish())
+        await held.entered.wait()
+        assert (await one.publish()).interlock == "budget_spent"
+        held.let_go()
+        assert await first == Got(302)
+        assert shape(await one.judged()) == SUCCEEDED
+        assert one.site.posts == [form()]
+
+
+# -- cancelled at each await -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("point", ["connect", "commit", "write", "answer"])
+async def test_cancelling_the_caller_changes_nothing(make: Make, point: str) -> None:
+    """Once the budget is taken, what was begun ends: no `released` with nothing written, and no second write."""
+    async with make() as one:
+        held = Held(one.release, point)
+        one.gate.enter(Phase.ARMED, door=held)
+        with at_commit(held.stop_commit, number=1 if point == "commit" else 99):
+            publishing = asyncio.create_task(one.publish())
+            await held.entered.wait()
+            assert held.caller is not None
+            held.caller.cancel()
+            await asyncio.wait([held.caller])
+            assert held.caller.cancelled()
+            assert not one.release.disarm()
+            waiting = asyncio.create_task(one.release.settled())
+            await asyncio.sleep(0)
+            waiting.cancel()  # and whoever waits for it may be cancelled too
+            await asyncio.wait([waiting])
+            held.let_go()
+            await one.release.settled()
+        assert shape(await one.judged()) == SUCCEEDED
+        assert one.site.posts == [form()]
+        assert (await one.kinds()).count("released") == 1
+        one.gate.let_go()
+        await publishing
+
+
+CLOSED_UNDER = {
+    "connect": (0, NOT_SENT, NotSent.HOST_UNREACHABLE),
+    "commit": (0, NOT_SENT, NotSent.NOTHING_WRITTEN),
+    "write": (0, NOT_SENT, NotSent.NOTHING_WRITTEN),
+    "answer": (1, UNKNOWN, Unsure.NO_ANSWER),
+}
+
+
+@pytest.mark.parametrize("point", CLOSED_UNDER)
+async def test_a_gate_that_is_closed_by_force_under_the_release_leaves_a_true_record(make: Make, point: str) -> None:
+    posts, expected, reason = CLOSED_UNDER[point]
+    async with make(limits={"door_grace_s": 0.0}) as one:
+        one.site.answer = b""
+        held = Held(one.release, point)
+        one.gate.enter(Phase.ARMED, door=held)
+        with at_commit(held.stop_commit, number=1 if point == "commit" else 99):
+            publishing = asyncio.create_task(one.publish())
+            await held.entered.wait()
+            await one.gate.close()
+            held.let_go()
+            await one.release.settled()
+        assert shape(await one.judged()) == expected
+        assert (one.run.not_sent or one.run.unsure) is reason
+        assert len(one.site.posts) == posts
+        assert bool(one.site.written) is bool(posts)
+        assert await publishing == Got(None)
+
+
+# -- the commit ------------------------------------------------------------------------------------------------------
+
+
+def fail(_connection: Connection) -> None:
+    raise OSError("the disk is gone")
+
+
+def fail_after_all(connection: Connection) -> None:
+    really_commit(connection)
+    raise OSError("the connection was lost after COMMIT was sent")
+
+
+async def test_a_commit_that_fails_writes_nothing_and_is_read_back_as_not_made(make: Make) -> None:
+    async with make() as one:
+        with at_commit(fail):
+            assert (await one.publish()).interlock == "ledger_refused"
+        account = one.release.account
+        assert (account.unsure, account.released_at) == (Unsure.COMMIT_UNCERTAIN, None)
+        operation = await one.judged()
+        assert shape(operation) == NOT_SENT
+        assert (one.run.not_sent, one.run.unsure) == (NotSent.LEDGER_FAILED, None)
+        assert one.site.written == 0
+        assert "released" not in await one.kinds()
+        assert eligibility(operation).permits is Permits.FRESH_APPROVAL
+
+
+async def test_a_commit_that_was_made_and_reported_as_failed_writes_nothing_and_is_proven(make: Make) -> None:
+    async with make() as one:
+        with at_commit(fail_after_all):
+            assert (await one.publish()).interlock == "ledger_refused"
+        assert one.release.account.unsure is Unsure.COMMIT_UNCERTAIN
+        operation = await one.judged()
+        assert shape(operation) == NOT_SENT
+        assert (one.run.not_sent, one.run.unsure) == (NotSent.NOTHING_WRITTEN, None)
+        assert one.site.written == 0
+        assert (await one.kinds())[-3:] == ["released", "nothing_written", "closed"]
+        # The one release is used all the same: `absolute` counts releases, not bytes.
+        assert eligibility(operation).reason is RetryReason.RELEASE_SPENT
+
+
+async def test_an_uncertain_commit_beside_another_write_that_left_stays_possible(make: Make) -> None:
+    async with make() as one:
+        assert one.run.claimed is not None
+        await one.ledger.expose(one.run.claimed.id, by=one.run.actor, write="autosave", url=one.site.url)
+        with at_commit(fail_after_all):
+            assert (await one.publish()).interlock == "ledger_refused"
+        assert shape(await one.judged()) == UNKNOWN
+        assert one.run.unsure is Unsure.COMMIT_UNCERTAIN
+        assert one.site.written == 0
+
+
+async def test_a_slow_commit_is_not_written_under_and_stays_unknown(make: Make) -> None:
+    async with make(write_within_s=0.2) as one:
+        with at_commit(lambda _connection: time.sleep(0.3)):
+            publishing = asyncio.create_task(one.publish())
+            await one.release.taken.wait()
+            await one.release.settled()
+        assert shape(await one.judged()) == UNKNOWN
+        assert one.run.unsure is Unsure.TOO_LATE_TO_WRITE
+        assert one.site.written == 0
+        assert not publishing.done()  # the browser neither gets an answer nor may try again
+        one.gate.let_go()
+        assert await publishing == Got(None)
+
+
+async def test_an_unknown_never_stands_without_its_stop(make: Make) -> None:
+    """The process may die between the two commits, so the stop comes first (C10)."""
+    async with make(write_within_s=0.2) as one:
+        with at_commit(lambda _connection: time.sleep(0.3)):
+            publishing = asyncio.create_task(one.publish())
+            await one.release.taken.wait()
+            await one.release.settled()
+        with at_commit(fail, number=2), pytest.raises(CommitUncertain):
+            await after.judge(one.run)
+        operation = await one.ledger.operation(one.operation.id)
+        assert shape(operation) == (Dispatch.STARTED, Transmission.POSSIBLE, Outcome.UNOBSERVED)
+        assert [(stop.flow, stop.account_key) for stop in await one.ledger.stops()] == [
+            (operation.flow.name, operation.account_key)
+        ]
+        one.gate.let_go()
+        await publishing
+
+
+# -- refused between claim and release -------------------------------------------------------------------------------
+
+
+async def _revoke(one: Bench) -> None:
+    await one.ledger.revoke(one.operation.id, by=PERSON, why="not any more")
+
+
+async def _let_the_approval_run_out(one: Bench) -> None:
+    approval = (await one.ledger.operation(one.operation.id)).approval
+    assert approval is not None
+    await one.until(approval.expires)
+
+
+async def _let_the_deadline_pass(one: Bench) -> None:
+    assert one.operation.intent.deadline is not None
+    await one.until(one.operation.intent.deadline)
+
+
+async def _let_the_lease_run_out(one: Bench) -> None:
+    assert one.run.lease is not None
+    await one.until(one.run.lease.until)
+
+
+async def _recover(one: Bench) -> None:
+    settled = await settle_open_attempts(one.ledger, by=PERSON, expired_only=False)
+    assert [operation.id for operation in settled] == [one.operation.id]
+
+
+async def _abandon(one: Bench) -> None:
+    found = await one.ledger.operation(one.operation.id)
+    await one.ledger.dispose(found.id, Disposition.ABANDONED, by=PERSON, why="not any more", version=found.version)
+
+
+REFUSALS: dict[str, tuple[Callable[[Bench], Awaitable[Any]], NotSent]] = {
+    "stop everything": (lambda one: one.ledger.stop(by=PERSON, why="stop"), NotSent.STOPPED),
+    "stop the flow": (lambda one: one.ledger.stop(by=PERSON, why="stop", flow="playground-form"), NotSent.STOPPED),
+    "stop the account": (
+        lambda one: one.ledger.stop(by=PERSON, why="stop", account_key=one.operation.account_key),
+        NotSent.STOPPED,
+    ),
+    "approval revoked": (_revoke, NotSent.APPROVAL_ENDED),
+    "approval expired": (_let_the_approval_run_out, NotSent.APPROVAL_ENDED),
+    "deadline passed": (_let_the_deadline_pass, NotSent.DEADLINE_PASSED),
+    "lease run out": (_let_the_lease_run_out, NotSent.LEASE_LOST),
+    "settled by recovery": (_recover, NotSent.LEASE_LOST),
+    "abandoned": (_abandon, NotSent.LEDGER_REFUSED),
+}
+SOON_S = 3.0
+"""Long enough to get to the release on a busy machine, short enough to wait for."""
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+async def test_what_changes_between_claim_and_release_is_refused_there(make: Make, case: str) -> None:
+    happens, reason = REFUSALS[case]
+    given: dict[str, dict[str, Any]] = {
+        "approval expired": {"valid_for_s": SOON_S},
+        "deadline passed": {"deadline": datetime.now(UTC) + timedelta(seconds=SOON_S)},
+        "lease run out": {"lease_s": SOON_S, "write_within_s": 0.5},
+    }
+    async with make(**given.get(case, {})) as one:
+        await happens(one)
+        assert (await one.publish()).interlock == "ledger_refused"
+        # Refusing gives nothing back: there is no second try, not even for a request that would pass now.
+        assert (await one.publish()).interlock == "budget_spent"
+        assert shape(await one.judged()) == NOT_SENT
+        assert one.run.not_sent is reason
+        assert one.site.written == 0
+        assert "released" not in await one.kinds()
+
+
+async def test_an_operation_that_is_not_stopped_is_not_held_up_by_another_ones_stop(make: Make) -> None:
+    async with make() as one:
+        await one.ledger.stop(by=PERSON, why="stop", flow="another-flow")
+        await one.ledger.stop(by=PERSON, why="stop", account_key="https://elsewhere.example|editor")
+        assert await one.publish() == Got(302)
+        assert shape(await one.judged()) == SUCCEEDED
+
+
+# -- refused by what the request carries, or for want of a host --------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said", "reason"),
+    [
+        ({"title": "Office closed on Fridax"}, "material_differs", NotSent.MATERIAL_DIFFERS),
+        ({"session": "another"}, "session_differs", NotSent.SESSION_DIFFERS),
+    ],
+)
+async def test_a_refusal_does_not_give_the_budget_back(
+    make: Make, wrong: dict[str, str], said: str, reason: NotSent
+) -> None:
+    async with make() as one:
+        assert (await one.publish(**wrong)).interlock == said
+        assert (await one.publish()).interlock == "budget_spent"
+        assert shape(await one.judged()) == NOT_SENT
+        assert one.run.not_sent is reason
+        assert one.site.written == 0
+
+
+async def test_a_dead_host_is_known_before_anything_is_committed(make: Make) -> None:
+    async with make() as one:
+        await one.site.close()
+        assert (await one.publish()).interlock == "host_unreachable"
+        assert shape(await one.judged()) == NOT_SENT
+        assert one.run.not_sent is NotSent.HOST_UNREACHABLE
+        assert "released" not in await one.kinds()
+
+
+async def test_a_host_that_does_not_take_the_connection_is_not_waited_for(make: Make) -> None:
+    async with make(connect_s=0.2) as one:
+        held = Held(one.release, "connect")
+        one.gate.enter(Phase.ARMED, door=held)
+        assert (await one.publish()).interlock == "host_unreachable"
+        assert shape(await one.judged()) == NOT_SENT
+        assert one.run.not_sent is NotSent.HOST_UNREACHABLE
+        assert one.site.written == 0
+
+
+async def test_a_phase_that_ends_between_commit_and_write_is_proven_unwritten(make: Make) -> None:
+    async with make() as one:
+        one.at["released"] = lambda: one.gate.enter(Phase.SHUT)
+        assert (await one.publish()).interlock == "upstream_failed"
+        assert shape(await one.judged()) == NOT_SENT
+        assert one.run.not_sent is NotSent.NOTHING_WRITTEN
+        assert one.site.written == 0
+        assert (await one.kinds())[-3:] == ["released", "nothing_written", "closed"]
+
+
+async def test_nothing_written_beside_another_write_that_left_is_unknown(make: Make) -> None:
+    async with make() as one:
+        assert one.run.claimed is not None
+        await one.ledger.expose(one.run.claimed.id, by=one.run.actor, write="autosave", url=one.site.url)
+        one.at["released"] = lambda: one.gate.enter(Phase.SHUT)
+        publishing = asyncio.create_task(one.publish())
+        await one.release.taken.wait()
+        assert shape(await one.judged()) == UNKNOWN
+        assert one.run.unsure is Unsure.OTHER_WRITE_LEFT
+        assert one.site.written == 0
+        one.gate.let_go()
+        assert await publishing == Got(None)
+
+
+# -- disarming -------------------------------------------------------------------------------------------------------
+
+
+async def test_disarmed_before_a_candidate_nothing_leaves(make: Make) -> None:
+    async with make() as one:
+        assert one.release.disarm()
+        assert (await one.publish()).interlock == "budget_spent"
+        assert one.release.disarm()
+        assert shape(await one.judged()) == NOT_SENT
+        assert one.site.written == 0
+
+
+async def test_disarmed_while_a_candidates_body_arrives_it_does_not_leave(make: Make) -> None:
+    async with make() as one:
+        host, port = one.gate.address.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        body = form()
+        writer.write(
+            f"POST {one.site.url}/form/publish HTTP/1.1\r\nHost: 127.0.0.1:{one.site.port}\r\nConnection: close\r\n"
+            "Cookie: pg_session=s3cret\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n".encode()
+            + body[:5]
+        )
+        assert await one.gate.until(lambda: one.gate.candidates == 1, 5)
+        assert one.release.disarm()
+        writer.write(body[5:])
+        assert b"x-interlock: budget_spent" in (await reader.read()).lower()
+        writer.close()
+        await writer.wait_closed()
+        assert shape(await one.judged()) == NOT_SENT
+        assert one.site.written == 0
+
+
+@pytest.mark.parametrize("moment", ["spooled", "compared", "connected", "released", "done"])
+async def test_disarming_after_a_candidate_says_so_and_lets_it_end(make: Make, moment: str) -> None:
+    async with make() as one:
+        said: list[bool] = []
+        one.at[moment] = lambda: said.append(one.release.disarm())
+        assert await one.publish() == Got(302)
+        assert said == [False]
+        assert shape(await one.judged()) == SUCCEEDED
+        assert one.site.posts == [form()]
+
+
+# -- defects ---------------------------------------------------------------------------------------------------------
+
+
+def defect(*_: object) -> Any:
+    raise RuntimeError("Office closed on Friday")  # an error's text may hold what was typed
+
+
+async def test_a_flow_that_cannot_read_the_material_lets_nothing_leave(make: Make) -> None:
+    async with make(effect={"material": defect}) as one:
+        assert (await one.publish()).interlock == "material_differs"
+        assert shape(await one.judged()) == NOT_SENT
+        assert one.run.not_sent is NotSent.MATERIAL_DIFFERS
+        assert one.release.account.detail == "unreadable (RuntimeError)"
+        assert one.site.written == 0
+
+
+def says_nothing_useful(request: OutgoingRequest, answer: Answer) -> Meaning:
+    return defect(request, answer)  # type: ignore[no-any-return]
+
+
+async def test_a_contract_that_cannot_read_the_answer_leaves_an_answered_unknown(make: Make) -> None:
+    async with make(read=says_nothing_useful) as one:
+        assert await one.publish() == Got(302)  # the browser gets what the site said
+        assert shape(await one.judged()) == ANSWERED_UNKNOWN
+        assert one.run.unsure is Unsure.CONTRACT_FAILED
+        assert "Friday" not in one.release.account.detail
+        assert one.site.posts == [form()]
+        assert len(await one.ledger.stops()) == 1
+
+
+@pytest.mark.parametrize(
+    ("moment", "expected"), [("compared", NOT_SENT), ("connected", NOT_SENT), ("released", UNKNOWN), ("done", UNKNOWN)]
+)
+async def test_a_defect_inside_the_section_ends_closed_and_is_seen(
+    make: Make, moment: str, expected: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with make() as one:
+        one.at[moment] = defect
+        publishing = asyncio.create_task(one.publish())
+        await one.release.taken.wait()
+        assert shape(await one.judged()) == expected
+        assert one.release.account.detail == "RuntimeError"
+        assert len(one.site.posts) <= (1 if moment == "done" else 0)
+        one.gate.let_go()
+        assert (await publishing).status in (403, None)
+        assert "the door failed" in caplog.text
