@@ -67,6 +67,11 @@ class Ledger(Protocol):
        it can no longer release.
     6. Times that decide are the database's, never the caller's.
     7. Nothing is deleted. Nothing is updated without an event, leases apart.
+    8. Where there is an anchor, it has followed when `claim` and `release` return; a ledger behind it claims and
+       releases nothing (C8).
+
+    A `ValueError` says that the caller asked for nonsense (no duration, a reserved kind of event, a time without a
+    zone, data without a canonical form); it too has changed nothing.
     """
 
     # -- operations ---------------------------------------------------------------------------------------------------
@@ -79,17 +84,20 @@ class Ledger(Protocol):
         by: Actor,
         provider_key: str | None = None,
     ) -> Proposed:
-        """Record an intent, or return the operation that it already is (A4)."""
+        """Record an intent, or return the operation that it already is (A4). Raises `NoSuchOperation` when it comes
+        after one that is not in this ledger."""
 
     def operation(self, operation: str) -> Operation:
-        """One operation with its approval in force and its attempts. A unique prefix of an id (8+ characters) will do.
-        Raises `NoSuchOperation`."""
+        """One operation with its approval in force and its attempts. A unique prefix of an id (8+ characters) will do,
+        here and wherever an operation is named. An approval found expired is recorded as such. Raises
+        `NoSuchOperation`, `AmbiguousId`."""
 
     def operations(self, *, unresolved_only: bool = False, limit: int = 200) -> Sequence[Operation]:
         """The newest first."""
 
     def events(self, operation: str) -> Sequence[EventRecord]:
-        """The whole history in order. Raises `ChainBroken` when a hash does not fit."""
+        """The whole history of an operation, or of a stop, in order. Raises `ChainBroken` when a hash does not fit or
+        the tail is missing."""
 
     def note(
         self,
@@ -101,7 +109,8 @@ class Ledger(Protocol):
         data: Mapping[str, Any] | None = None,
         evidence: Sequence[str] = (),
     ) -> Operation:
-        """Append an event that moves no state: a step of a run, an observation, a comment, a receipt's digest."""
+        """Append an event that moves no state: a step of a run, an observation, a comment, a receipt's digest. The
+        kinds that the ledger writes itself are reserved."""
 
     def dispose(self, operation: str, disposition: Disposition, *, by: Actor, why: str, version: int) -> Operation:
         """Record a business decision (A9). Raises `VersionChanged` when the person saw another version."""
@@ -120,11 +129,13 @@ class Ledger(Protocol):
         why: str = "",
     ) -> Approval:
         """Bind an approval to exactly this operation, material and code (B1). `fingerprint` is what the person saw; it
-        must be the operation's. On an operation whose attempt was proven not sent this reopens it for one linked
-        attempt (B3, by `executor.model.retry`); on any other dispatched one it raises `NotEligible`. Only a person may
-        approve: any other actor raises `NotAPerson`."""
+        must be the operation's, and so must the flow's name, else `NotWhatWasSeen`. On an operation whose attempt was
+        proven not sent this reopens it for one linked attempt (B3, by `executor.model.retry`); on any other dispatched
+        one, and on one that a person has closed, it raises `NotEligible`. Only a person may approve: any other actor
+        raises `NotAPerson`."""
 
-    def revoke(self, operation: str, *, by: Actor, why: str) -> Operation: ...
+    def revoke(self, operation: str, *, by: Actor, why: str) -> Operation:
+        """Take the approval in force back; an open attempt can then not be released."""
 
     # -- order and stops ----------------------------------------------------------------------------------------------
     def lease(self, account_key: str, *, holder: str, ttl_s: float) -> Lease:
@@ -138,11 +149,16 @@ class Ledger(Protocol):
     def surrender(self, lease: Lease) -> None:
         """Give the lease back; nothing happens when it is no longer mine."""
 
-    def stop(self, *, by: Actor, why: str, flow: str | None = None, account_key: str | None = None) -> Stop: ...
+    def stop(self, *, by: Actor, why: str, flow: str | None = None, account_key: str | None = None) -> Stop:
+        """Hold claims and releases of a flow, an account, both together or (neither given) everything (C10). Anybody
+        may; it takes force whatever state the anchor is in."""
 
-    def lift(self, stop: str, *, by: Actor, why: str) -> Stop: ...
+    def lift(self, stop: str, *, by: Actor, why: str) -> Stop:
+        """Lift a stop; a lifted one stays as it is. Only a person may: any other actor raises `NotAPerson`. Raises
+        `NoSuchStop`."""
 
-    def stops(self, *, in_force_only: bool = True) -> Sequence[Stop]: ...
+    def stops(self, *, in_force_only: bool = True) -> Sequence[Stop]:
+        """The oldest first."""
 
     # -- one attempt --------------------------------------------------------------------------------------------------
     def admission(self, operation: str, flow: FlowBinding) -> Snapshot:
@@ -164,13 +180,17 @@ class Ledger(Protocol):
         that is found expired is recorded as such."""
 
     def gesture(self, attempt: str, *, by: Actor) -> Attempt:
-        """Record that the gesture comes next, before it is made. Raises `LeaseLost` when the token is not current."""
+        """Record that the gesture comes next, before it is made. Raises `LeaseLost` when the lease is not current,
+        `AttemptClosed`, and `LedgerError` for a second gesture (C6)."""
 
     def expose(self, attempt: str, *, by: Actor, write: str, url: str) -> Attempt:
-        """Record, before it leaves, a supporting write that could cause the effect."""
+        """Record, before it leaves, a supporting write that could cause the effect. Raises as `gesture` does, but may
+        be called again."""
 
     def release(self, attempt: str, *, by: Actor, data: Mapping[str, Any] | None = None) -> Attempt | Refused:
-        """Commit that the effect request may leave (A6). See rule 4. Returns the refusal and changes nothing else."""
+        """Commit that the effect request may leave (A6). See rule 4. Returns the first refusal in the order of
+        `Refusal` and changes nothing, except that an approval found expired is recorded as such. An attempt that was
+        closed by anybody is refused as `lease_lost`."""
 
     def nothing_written(self, attempt: str, *, by: Actor, why: str) -> Attempt:
         """After `release`: proven that not one byte was written."""
@@ -215,7 +235,8 @@ class Ledger(Protocol):
     def now(self) -> datetime:
         """The database's clock."""
 
-    def close_connections(self) -> None: ...
+    def close_connections(self) -> None:
+        """Give the connections back. The next call opens new ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,7 +294,7 @@ class LeaseLost(LedgerError):
 
 
 class NotAPerson(LedgerError):
-    """Only a person may approve; a proposer's credential never can."""
+    """Only a person may approve, lift a stop or accept a restored ledger; a proposer's credential never can."""
 
 
 class NotEligible(LedgerError):

@@ -54,8 +54,8 @@ def test_renewing_keeps_the_token(book: Book) -> None:
 
 
 def test_an_expired_lease_frees_no_open_attempt(book: Book) -> None:
-    operation, _ = book.claimed(ttl_s=0.3)
-    book.until(book.ledger.now() + timedelta(seconds=0.35))
+    operation, attempt = book.claimed()
+    book.lose_the_lease(operation, attempt)
     for holder in ("worker", "other"):
         with pytest.raises(AccountBusy):
             book.lease(operation, holder=holder)
@@ -143,8 +143,8 @@ def test_an_exposing_write_makes_the_attempt_possible_and_its_silence_no_proof(b
 
 
 def test_after_the_lease_nothing_that_could_act_is_recorded_as_about_to_happen(book: Book) -> None:
-    _, attempt = book.claimed(ttl_s=0.3)
-    book.until(attempt.claimed_at + timedelta(seconds=0.35))
+    operation, attempt = book.claimed()
+    book.lose_the_lease(operation, attempt)
     with pytest.raises(LeaseLost):
         book.ledger.gesture(attempt.id, by=EXECUTOR)
     with pytest.raises(LeaseLost):
@@ -202,7 +202,7 @@ def test_what_happens_between_claim_and_release_holds_the_release(
 
 
 def test_an_approval_that_runs_out_before_the_release_is_recorded_and_holds_it(book: Book) -> None:
-    operation, attempt = book.claimed(valid_for_s=0.3)
+    operation, attempt = book.claimed(valid_for_s=2)
     assert operation.approval is not None
     book.until(operation.approval.expires)
     assert book.let_go(attempt) == Refused(Refusal.APPROVAL_EXPIRED)
@@ -214,7 +214,7 @@ def test_an_approval_that_runs_out_before_the_release_is_recorded_and_holds_it(b
 
 
 def test_a_deadline_that_passes_before_the_release_holds_it(book: Book) -> None:
-    deadline = book.ledger.now() + timedelta(seconds=0.5)
+    deadline = book.ledger.now() + timedelta(seconds=2)
     _, attempt = book.claimed(deadline=deadline)
     book.until(deadline)
     assert book.let_go(attempt) == Refused(Refusal.DEADLINE_PASSED)
@@ -366,8 +366,8 @@ def test_settling_makes_the_sleepers_release_impossible(book: Book) -> None:
 
 
 def test_a_worker_paused_across_its_lease_wakes_to_a_refusal(book: Book) -> None:
-    operation, attempt = book.claimed(ttl_s=0.3)
-    book.until(attempt.claimed_at + timedelta(seconds=0.35))
+    operation, attempt = book.claimed()
+    book.lose_the_lease(operation, attempt)
     assert [a.id for a in book.ledger.open_attempts()] == [attempt.id]
     assert book.let_go(attempt) == Refused(Refusal.LEASE_LOST)  # before anybody settled it
     book.ledger.settle(attempt.id, by=EXECUTOR, why="its lease ran out")

@@ -322,11 +322,10 @@ def test_a_look_alike_of_another_task_is_stopped_until_a_person_means_it(book: B
 
 
 def test_the_first_look_alike_runs_and_one_that_cannot_run_stands_in_nobodys_way(book: Book) -> None:
-    first, second = book.approved("monday", "Same", valid_for_s=0.2), book.approved("tuesday", "Same")
-    assert first.approval is not None
+    first, second = book.approved("monday", "Same"), book.approved("tuesday", "Same")
     assert refusal(book.ledger.admission(first.id, FLOW)) is None
     assert refused(book, second).reason is Refusal.LOOK_ALIKE
-    book.until(first.approval.expires)  # nobody has recorded it
+    book.until(book.approve(first, valid_for_s=0.001).expires)  # nobody has recorded that it is over
     assert isinstance(book.claim(second, book.lease(second)), Attempt)
 
 
