@@ -258,6 +258,7 @@ def test_the_guarded_update_alone_refuses(book: Book, url: str) -> None:
         "UPDATE operations SET deadline_us = 1",
         "UPDATE operations SET permission = 'expired'",
         "UPDATE attempts SET closed_us = 1",
+        "UPDATE attempts SET released_us = 1",
         "INSERT INTO stops (id, by, at_us, why, version, head) VALUES ('st_1', 'person:a', 1, '', 1, '')",
     ]
     from executor.ledger.claims import _spend_release
