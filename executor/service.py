@@ -356,17 +356,19 @@ class Executor:
 
 
 def exit_of(operation: Operation, ending: Ending | None) -> Exit:
-    """The exit code of a run. `unknown` wins over everything that could look better."""
+    """The exit code of a run. `unknown` wins over everything that could look better; any other outcome counts only
+    where it is that of this run's own attempt."""
+    own = ending is None or (operation.attempt is not None and operation.attempt.id == ending.attempt)
     match operation.state.outcome:
-        case Outcome.SUCCEEDED:
+        case Outcome.SUCCEEDED if own:
             return Exit.SUCCEEDED
-        case Outcome.ACCEPTED:
+        case Outcome.ACCEPTED if own:
             return Exit.ACCEPTED
-        case Outcome.REJECTED:
+        case Outcome.REJECTED if own:
             return Exit.REJECTED
         case Outcome.UNKNOWN:
             return Exit.UNKNOWN
-        case Outcome.UNOBSERVED:
+        case _:
             pass
     reason = ending.coded_reason() if ending is not None else None
     if isinstance(reason, NotSent):

@@ -20,9 +20,14 @@ from executor.ledger.ledger import LeaseLost, LedgerError
 from executor.model.ending import AnswerRead, Ending, LeftWrite, code
 from executor.model.operation import Lease
 from executor.model.reasons import Halt, NotSent, Reason, Unsure
+from executor.model.transitions import Dispatch
 from executor.one_shot import after, before, claiming, keeping
+from executor.one_shot.recovery import RUN_ENDED
 from executor.one_shot.run import Halted, RefusedRun, Run
 from flows.flow import Submit
+
+RUN_OVERTAKEN = "run_overtaken"
+"""How a run ended that another one had overtaken; it explains nothing about the attempt that the operation has now."""
 
 
 class NotRecorded(InterlockError):
@@ -157,11 +162,13 @@ async def _end(run: Run, reason: Reason | None, detail: str) -> Ending:
             await keeping.make_durable(run)
     except EvidenceError as error:
         run.failures.append(f"evidence: {error}")
-    ending = _ending(run, reason, detail)
     try:
+        # Afresh: while this run prepared or slept, another one may have been made.
+        run.operation = await run.services.ledger.operation(run.operation.id)
+        ending = _ending(run, reason, detail)
         run.operation = await run.services.ledger.note(
             run.operation.id,
-            kind="run_ended",
+            kind=RUN_OVERTAKEN if _overtaken(run) else RUN_ENDED,
             by=run.actor,
             why=reason.sentence if reason is not None else "the run went through",
             data=ending.model_dump(mode="json"),
@@ -171,6 +178,14 @@ async def _end(run: Run, reason: Reason | None, detail: str) -> Ending:
             f"How the run of {run.operation.id} ended could not be recorded ({error}). See `interlock show`."
         ) from error
     return ending
+
+
+def _overtaken(run: Run) -> bool:
+    """Whether the operation's attempt is another run's: then that one's end is the end that counts."""
+    attempt = run.operation.attempt
+    if attempt is None or run.operation.state.dispatch is Dispatch.NOT_STARTED:
+        return False
+    return run.claimed is None or run.claimed.id != attempt.id
 
 
 def _detail(run: Run) -> str:
@@ -203,16 +218,16 @@ def _ending(run: Run, reason: Reason | None, detail: str) -> Ending:
     if isinstance(reason, Unsure) and answer is not None and not answer.complete:
         reason = Unsure.ANSWER_CUT
     verdict = run.verdict
-    gone_through = run.claimed is not None
+    attempt = run.claimed.id if run.claimed is not None else None
     return Ending(
         run=run.id,
-        attempt=run.claimed.id if run.claimed else None,
+        attempt=attempt,
         started_at=run.started_at,
         ended_at=datetime.now(UTC),
-        step=17 if gone_through else run.step,
+        step=17 if attempt is not None else run.step,
         reason=code(reason) if reason is not None else None,
         detail=detail[:500],
-        transmission=run.operation.state.transmission,
+        transmission=next((one.transmission for one in run.operation.attempts if one.id == attempt), None),
         verdict_reason=verdict.reason if verdict else None,
         verdict_why=verdict.why if verdict else "",
         item=verdict.item if verdict else None,

@@ -48,12 +48,11 @@ class Child:
     folder: Path
 
     @classmethod
-    def start(cls, settings: Settings, operation: str, at: tuple[int, str], sent: str, *, group: bool = False) -> Child:
+    def start(cls, settings: Settings, operation: str, *at: tuple[int, str], sent: str, group: bool = False) -> Child:
         order = {
             "settings": settings.model_dump(mode="json"),
             "operation": operation,
-            "step": at[0],
-            "moment": at[1],
+            "at": at,
             "signal": sent,
             "group": group,
         }
@@ -105,8 +104,9 @@ class Child:
 
 
 @contextlib.contextmanager
-def child(settings: Settings, operation: str, at: tuple[int, str], sent: str, **more: Any) -> Iterator[Child]:
-    started = Child.start(settings, operation, at, sent, **more)
+def child(settings: Settings, operation: str, *at: tuple[int, str], sent: str, group: bool = False) -> Iterator[Child]:
+    """Start one; the moments at which it sends itself the signal are those of its listener."""
+    started = Child.start(settings, operation, *at, sent=sent, group=group)
     try:
         yield started
     finally:

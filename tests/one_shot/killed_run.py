@@ -1,6 +1,7 @@
-"""One run in a process of its own, which sends itself a signal at a moment of a step: `killed_run.py ORDER`, where the
-order is JSON: {settings, operation, step, moment, signal}. With `group` the signal goes to the whole process group, as
-Ctrl-C in a terminal does. SIGTERM and SIGINT cancel the run, as in any service.
+"""One run in a process of its own, which sends itself a signal at moments of its steps, once at each:
+`killed_run.py ORDER`, where the order is JSON: {settings, operation, at: [[step, moment], ...], signal, group}. With
+`group` the signal goes to the whole process group, as Ctrl-C in a terminal does. SIGTERM and SIGINT cancel the run, as
+in any service.
 
 It prints one line of JSON when the run is over: {exit} as the run said, or {cancelled: true}.
 """
@@ -24,14 +25,13 @@ CANCELLED = 130
 
 
 async def run(order: dict[str, Any]) -> int:
-    sent = False
+    due = [tuple(moment) for moment in order["at"]]
+    target = signal.Signals[order["signal"]]
 
     def hear(event: StepEvent) -> None:
-        nonlocal sent
-        if not sent and (event.number, event.moment) == (order["step"], order["moment"]):
-            sent = True  # a stopped process goes on from here
-            target = signal.Signals[order["signal"]]
-            if order.get("group"):
+        if (event.number, event.moment) in due:
+            due.remove((event.number, event.moment))  # a stopped process goes on from here
+            if order["group"]:
                 os.killpg(os.getpgrp(), target)
             else:
                 os.kill(os.getpid(), target)

@@ -94,7 +94,7 @@ async def test_killed(case: Case, desk: Desk) -> None:
         truth.inject(Fault.LOST, path_prefix="/form/publish")
     async with desk.executor() as executor:
         operation = (await desk.approved(executor, case.flow)).id
-    with child(desk.settings, operation, case.at, "SIGKILL") as killed:
+    with child(desk.settings, operation, case.at, sent="SIGKILL") as killed:
         assert killed.ended() == (-signal.SIGKILL, {})
     if case.published:
         eventually(lambda: truth.publish_count() == 1)  # it is on its way: the site may need a moment
@@ -136,7 +136,7 @@ async def test_the_browser_of_a_killed_run_ends_with_it(desk: Desk) -> None:
     """Nobody kills it by hand, and what it still holds has no way out: its gate is gone."""
     async with desk.executor() as executor:
         operation = (await desk.approved(executor)).id
-    with child(desk.settings, operation, (10, "recorded"), "SIGKILL") as killed:
+    with child(desk.settings, operation, (10, "recorded"), sent="SIGKILL") as killed:
         assert killed.ended() == (-signal.SIGKILL, {})
         eventually(lambda: not killed.browser_groups())
     assert desk.playground.truth.publish_count() == 0
