@@ -173,11 +173,17 @@ async def verify(run: Run) -> None:
 
 
 def _last_moment(run: Run) -> float:
-    """The monotonic time after which the effect cannot have left any more."""
+    """The monotonic time after which nothing that could cause the effect can have left any more: not the effect
+    request, and not another write that left after the gesture."""
+    now = time.monotonic()
+    gesture = run.gesture_at if run.gesture_at is not None else now
     account = run.release.account if run.release else None
+    moments = [gesture]
     if account is not None and account.written_monotonic is not None:
-        return account.written_monotonic
-    return run.gesture_at if run.gesture_at is not None else time.monotonic()
+        moments.append(account.written_monotonic)
+    for entry in run.log.writes_left_since(monotonic=gesture):
+        moments.append(entry.left_until if entry.left_until is not None else now)
+    return max(moments)
 
 
 def _seen_enough(run: Run) -> bool:

@@ -86,7 +86,9 @@ async def prepare(run: Run) -> Submit:
     """4. The flow fills the composer. Whatever reaches for the effect here was stopped by the gate: a defect."""
     assert run.session is not None
     try:
-        submit = await asyncio.wait_for(run.flow.prepare(run.composer(), run.intent), run.services.settings.prepare_s)
+        submit: object = await asyncio.wait_for(
+            run.flow.prepare(run.composer(), run.intent), run.services.settings.prepare_s
+        )
     except Exception as error:  # a flow author's code may raise anything; before the claim that is a halt
         _check_effect_not_reached(run)
         await _keep_what_is_there(run, "prepare stopped")
@@ -96,6 +98,9 @@ async def prepare(run: Run) -> Submit:
             raise Halted(Halt.BROWSER_LOST, _first_line(error)) from error
         raise Halted(Halt.PREPARE_FAILED, _first_line(error)) from error
     _check_effect_not_reached(run)
+    if not isinstance(submit, Submit):
+        await _keep_what_is_there(run, "no control")
+        raise Halted(Halt.PREPARE_FAILED, f"The flow's prepare returned {type(submit).__name__}, not a Submit.")
     return submit
 
 
@@ -112,7 +117,12 @@ async def identity(run: Run) -> None:
     if seen.account != run.intent.account:
         await _keep_what_is_there(run, "another account")
         raise Halted(Halt.ACCOUNT_DIFFERS, f"It is signed in as {seen.account!r}.")
-    if run.flow.canonical_destination(seen.destination) != run.intent.destination:
+    try:
+        place = run.flow.canonical_destination(seen.destination)
+    except Exception as error:  # a flow author's code, see prepare
+        await _keep_what_is_there(run, "identity")
+        raise Halted(Halt.IDENTITY_UNREADABLE, _first_line(error)) from error
+    if place != run.intent.destination:
         await _keep_what_is_there(run, "another destination")
         raise Halted(Halt.DESTINATION_DIFFERS, f"It publishes to {seen.destination!r}.")
     run.session_digest = run.gate.session_digest(run.intent.origin, run.flow.session_cookies)
@@ -123,8 +133,9 @@ async def identity(run: Run) -> None:
 async def compose(run: Run) -> None:
     """6. What the composer holds equals what was approved."""
     try:
-        read = await run.flow.composed(run.composer(), run.intent)
+        read = await asyncio.wait_for(run.flow.composed(run.composer(), run.intent), run.services.settings.step_s)
     except Exception as error:  # a flow author's code, see prepare
+        await _keep_what_is_there(run, "composed unread")
         raise Halted(Halt.PREPARE_FAILED, _first_line(error)) from error
     differs = differences(run.operation.intent.material, read)
     if differs:
@@ -135,9 +146,9 @@ async def compose(run: Run) -> None:
 async def choose(run: Run, submit: Submit) -> None:
     """7. Pin the control, keep the evidence *composed* with it marked, durable before anything else happens."""
     assert run.session is not None
+    run.message_before = await _message_before(run)
     try:
-        run.pinned = await pin(submit)
-        run.message_before = await run.flow.validation_message(run.composer(), run.intent)
+        run.pinned = await asyncio.wait_for(pin(submit), run.services.settings.step_s)
         await keeping.keep(run, run.session, Point.COMPOSED, target=run.pinned.target)
         digest = await keeping.make_durable(run)
     except ControlNotFit as error:
@@ -145,7 +156,7 @@ async def choose(run: Run, submit: Submit) -> None:
         raise Halted(Halt.CONTROL_NOT_FIT, f"{error}.") from error
     except EvidenceError as error:
         raise Halted(Halt.EVIDENCE_NOT_STORED, str(error)) from error
-    except PlaywrightError as error:
+    except (PlaywrightError, TimeoutError) as error:
         raise Halted(Halt.CONTROL_NOT_FIT, _first_line(error)) from error
     await run.services.ledger.note(
         run.operation.id,
@@ -157,6 +168,17 @@ async def choose(run: Run, submit: Submit) -> None:
     )
     # Time has passed while the evidence was written: a page that published meanwhile must not be armed.
     _check_effect_not_reached(run)
+
+
+async def _message_before(run: Run) -> str | None:
+    """What the page says is wrong before anything was submitted: only another message is news afterwards."""
+    try:
+        return await asyncio.wait_for(
+            run.flow.validation_message(run.composer(), run.intent), run.services.settings.step_s
+        )
+    except Exception as error:  # a flow author's code, see prepare
+        await _keep_what_is_there(run, "message unread")
+        raise Halted(Halt.PREPARE_FAILED, _first_line(error)) from error
 
 
 async def _before_write(run: Run, request: OutgoingRequest, write: Write) -> None:
@@ -184,8 +206,9 @@ def _check_effect_not_reached(run: Run) -> None:
 
 async def _identify(run: Run) -> Identity:
     try:
-        return await run.flow.identify(run.composer(), run.intent)
+        return await asyncio.wait_for(run.flow.identify(run.composer(), run.intent), run.services.settings.step_s)
     except Exception as error:  # a flow author's code, see prepare
+        await _keep_what_is_there(run, "identity")
         raise Halted(Halt.IDENTITY_UNREADABLE, _first_line(error)) from error
 
 

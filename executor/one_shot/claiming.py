@@ -105,9 +105,13 @@ async def gesture(run: Run) -> None:
         return
     run.report("recorded")
     try:
-        await same(run.pinned)
+        await asyncio.wait_for(same(run.pinned), run.services.settings.gesture_s)
     except ControlNotFit as error:
-        _no_gesture(run, NotSent.CONTROL_CHANGED, str(error))
+        lost = run.session.crashed.is_set() or run.services.host.lost.is_set()
+        _no_gesture(run, NotSent.BROWSER_LOST if lost else NotSent.CONTROL_CHANGED, str(error))
+        return
+    except TimeoutError:
+        _no_gesture(run, NotSent.GESTURE_FAILED, "the page does not answer")
         return
     if run.cancelled.is_set():
         _no_gesture(run, NotSent.CANCELLED, "")
