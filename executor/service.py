@@ -29,7 +29,7 @@ from executor.ledger.sql import open_ledger
 from executor.ledger.thread import AsyncLedger, LedgerThread
 from executor.model.admission import Refusal, refusal
 from executor.model.ending import Ending
-from executor.model.fingerprint import provider_key
+from executor.model.fingerprint import NotCanonical, canonical, provider_key
 from executor.model.operation import (
     Actor,
     ActorKind,
@@ -302,7 +302,7 @@ class Executor:
         return Services(
             settings=settings,
             ledger=self.ledger,
-            store=FileStore(settings.evidence_folder / "blobs", minimum_free_bytes=settings.minimum_free_bytes),
+            store=FileStore(settings.evidence_folder, minimum_free_bytes=settings.minimum_free_bytes),
             identities=Identities(settings.identities_folder, settings.key_folder),
             host=host,
             trust=UpstreamTrust(settings.trust),
@@ -413,16 +413,23 @@ async def _to_the_end(run: Run) -> tuple[Ending, asyncio.CancelledError | None]:
 
 def _parse_payload(flow: Flow[Any], payload: Mapping[str, Any] | Payload) -> Any:
     """The payload by the flow's model. Raises `BadInput` naming the fields, never their values (A11)."""
+    given: object = payload.model_dump() if isinstance(payload, Payload) else payload
+    if not isinstance(given, Mapping):
+        raise BadInput(f"The payload of flow {flow.name} is fields by name, not {type(given).__name__}.")
     try:
-        if isinstance(payload, Payload):
-            return flow.payload_model.model_validate(payload.model_dump())
-        return flow.payload_model.model_validate(dict(payload))
+        parsed = flow.payload_model.model_validate(dict(given))
+        canonical(parsed.model_dump(mode="json"))
+        return parsed
+    except NotCanonical:
+        # A number out of range, or half of a surrogate pair: nothing that a page could show or a record keep.
+        problems = "a value has no canonical form"
     except ValidationError as error:
         problems = "; ".join(
             f"{'.'.join(str(part) for part in one['loc']) or 'payload'}: {one['msg']}"
             for one in error.errors(include_input=False, include_url=False, include_context=False)
         )
-        raise BadInput(f"The payload does not fit flow {flow.name}: {problems}.") from error
+    # Not chained: the validator's own words hold the values, and a traceback would show them.
+    raise BadInput(f"The payload does not fit flow {flow.name}: {problems}.")
 
 
 def _for_the_flow(operation: Operation, flow: Flow[Any]) -> vocabulary.Intent[Any]:

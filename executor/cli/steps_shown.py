@@ -24,6 +24,10 @@ _MARKS = {
 }
 
 
+_ENDS = {"done": "done", "failed": "failed", "halted": "ended"}
+"""The moments that end a step, and how it is then marked."""
+
+
 class StepsShown:
     """A context manager; hand `hear` to the executor. Never raises for an event that it does not know."""
 
@@ -59,16 +63,16 @@ class StepsShown:
             return
         if event.moment == "begin":
             self._state[event.number] = "begun"
-        elif event.moment in ("done", "failed"):
-            self._state[event.number] = event.moment
+        elif event.moment in _ENDS:
+            self._state[event.number] = _ENDS[event.moment]
             self._notes.pop(event.number, None)
         if event.detail:
             self._notes[event.number] = event.detail
-        elif event.moment not in ("begin", "done", "failed", "note"):
+        elif event.moment not in ("begin", "note", *_ENDS):
             self._notes[event.number] = event.moment
         if self._live is not None:
             self._live.update(self.render())
-        elif event.moment in ("done", "failed"):
+        elif event.moment in _ENDS:
             self._line(event.number)
 
     def _line(self, number: int) -> None:

@@ -31,6 +31,7 @@ from executor.model.step_table import STEPS
 from executor.model.verdict import Look, Verdict
 from executor.one_shot.control import Pinned
 from executor.one_shot.release import Release
+from executor.receipts.words import Payloadless
 from executor.settings import Settings
 from flows.effect import Contract
 from flows.flow import Flow, Intent
@@ -39,7 +40,8 @@ from flows.pages import ComposerPage
 
 @dataclass(frozen=True)
 class StepEvent:
-    """What a listener hears: "begin", a moment of `executor.model.step_table`, "done", or "failed" with a detail."""
+    """What a listener hears: "begin", a moment of `executor.model.step_table`, "done", "halted" (the run goes no
+    further) or "failed" (it goes on without it), the last two with a detail."""
 
     number: int
     name: str
@@ -163,6 +165,10 @@ class Run:
         assert self.session is not None
         return ComposerPage(self.session.page, self.intent.origin)
 
+    def clean(self, text: str) -> str:
+        """The text without what is in the payload (A11): pages and flow authors' code put it into what they say."""
+        return Payloadless.of(self.operation.intent)(text)
+
     def begin(self, number: int) -> None:
         """Enter a step."""
         self.step, self.step_name = number, STEPS[number - 1].name
@@ -175,4 +181,4 @@ class Run:
 
     def report_as(self, number: int, name: str, moment: str, detail: str = "") -> None:
         if self.services.listener is not None:
-            self.services.listener(StepEvent(number, name, moment, self.operation.id, detail))
+            self.services.listener(StepEvent(number, name, moment, self.operation.id, self.clean(detail)))

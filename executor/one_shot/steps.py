@@ -16,6 +16,7 @@ from typing import Literal
 from evidence.store import EvidenceError
 from executor.errors import Exit, InterlockError
 from executor.gate.rules import Kind
+from executor.gate.wire_log import Entry
 from executor.ledger.ledger import LeaseLost, LedgerError
 from executor.model.ending import AnswerRead, Ending, LeftWrite, code
 from executor.model.operation import Lease
@@ -28,6 +29,11 @@ from flows.flow import Submit
 
 RUN_OVERTAKEN = "run_overtaken"
 """How a run ended that another one had overtaken; it explains nothing about the attempt that the operation has now."""
+
+
+_AUTHORED = range(4, 8)
+"""The steps before the claim that run a flow's own code. (A view's is in step 8, and what it raises is a look that
+failed.)"""
 
 
 class NotRecorded(InterlockError):
@@ -43,8 +49,10 @@ async def go_through(run: Run) -> Ending:
         try:
             await _up_to_the_claim(run)
         except Halted as halt:
+            run.report("halted", halt.reason.sentence)
             return await _end(run, halt.reason, halt.detail)
         except RefusedRun as refused:
+            run.report("halted", refused.refused.sentence)
             return await _end(run, refused.refused.reason, refused.refused.sentence)
         await _after_the_claim(run)
         return await _end(run, run.not_sent or run.unsure, _detail(run))
@@ -80,7 +88,14 @@ async def _up_to_the_claim(run: Run) -> None:
         start=1,
     ):
         run.begin(number)
-        await _unless_cancelled(run, does)
+        try:
+            await _unless_cancelled(run, does)
+        except (Halted, RefusedRun):
+            raise
+        except Exception as error:  # a flow author's code may give back anything; before the claim that is a halt
+            if number not in _AUTHORED:
+                raise
+            raise Halted(Halt.PREPARE_FAILED, f"{type(error).__name__}: {error}") from error
         run.report("done")
 
 
@@ -226,20 +241,23 @@ def _ending(run: Run, reason: Reason | None, detail: str) -> Ending:
         ended_at=datetime.now(UTC),
         step=17 if attempt is not None else run.step,
         reason=code(reason) if reason is not None else None,
-        detail=detail[:500],
+        detail=run.clean(detail)[:500],
         transmission=next((one.transmission for one in run.operation.attempts if one.id == attempt), None),
         verdict_reason=verdict.reason if verdict else None,
-        verdict_why=verdict.why if verdict else "",
+        verdict_why=run.clean(verdict.why) if verdict else "",
         item=verdict.item if verdict else None,
         item_url=verdict.url if verdict else None,
         discrepancy=verdict.discrepancy if verdict else None,
         effect=effect,
         answer=answer,
         baseline=tuple(sorted(run.baseline)) if run.baseline is not None else None,
-        looks=tuple(run.looked),
+        looks=tuple(
+            look.model_copy(update={"scope": run.clean(look.scope), "detail": run.clean(look.detail)})
+            for look in run.looked
+        ),
         left=_left(run),
         refused_writes=tuple(
-            f"{entry.reason.value if entry.reason else 'refused'}: {entry.method} {entry.url}"
+            f"{entry.reason.value if entry.reason else 'refused'}: {entry.method} {_place(entry)}"
             for entry in run.log
             if entry.kind is Kind.REFUSED
         )[:50],
@@ -261,7 +279,8 @@ _LEFT_KINDS: Mapping[Kind, Literal["effect", "supporting", "trailing", "login"]]
 
 
 def _left(run: Run) -> tuple[LeftWrite, ...]:
-    """Every write that left, the effect included (F1: collateral is named)."""
+    """Every write that left, the effect included (F1: collateral is named, by the site's own id where it gave one)."""
+    items = _items(run)
     gesture = run.gesture_at if run.gesture_at is not None else float("inf")
     return tuple(
         LeftWrite(
@@ -271,13 +290,35 @@ def _left(run: Run) -> tuple[LeftWrite, ...]:
             name=entry.write or (run.flow.effect.name if entry.kind is Kind.EFFECT else ""),
             kind=kind,
             method=entry.method,
-            url=entry.url,
+            url=_place(entry),
             status=entry.status,
             after_gesture=entry.monotonic >= gesture,
+            item=items.get(entry.sequence),
         )
         for entry in run.log
         if entry.kind is not None and (kind := _LEFT_KINDS.get(entry.kind)) is not None and entry.bytes_out
     )
+
+
+def _items(run: Run) -> Mapping[int, str]:
+    """The ids of what the supporting writes stored, by the writes' numbers in the wire log."""
+    found = {}
+    for ahead in run.gate.carried if run.gate is not None else ():
+        if ahead.write.item is None:
+            continue
+        try:
+            item = ahead.write.item(ahead.request, ahead.answer)
+        except Exception as error:  # noqa: BLE001  a flow author's reader: the write is named without an id
+            run.report("note", f"the item of {ahead.write.name} could not be read: {type(error).__name__}")
+            continue
+        if item is not None:
+            found[ahead.sequence] = item
+    return found
+
+
+def _place(entry: Entry) -> str:
+    """Where a request went, without its query, which may hold content. The wire log in the evidence has it whole."""
+    return entry.url.partition("?")[0]
 
 
 async def _leave(run: Run) -> None:
