@@ -418,11 +418,11 @@ def _parse_payload(flow: Flow[Any], payload: Mapping[str, Any] | Payload) -> Any
         raise BadInput(f"The payload of flow {flow.name} is fields by name, not {type(given).__name__}.")
     try:
         parsed = flow.payload_model.model_validate(dict(given))
-        canonical(parsed.model_dump(mode="json"))
-        return parsed
-    except NotCanonical:
         # A number out of range, or half of a surrogate pair: nothing that a page could show or a record keep.
-        problems = "a value has no canonical form"
+        unfit = [name for name, value in parsed.model_dump(mode="json").items() if not _is_canonical(value)]
+        if not unfit:
+            return parsed
+        problems = f"{', '.join(unfit)}: a value in it has no canonical form"
     except ValidationError as error:
         problems = "; ".join(
             f"{'.'.join(str(part) for part in one['loc']) or 'payload'}: {one['msg']}"
@@ -430,6 +430,14 @@ def _parse_payload(flow: Flow[Any], payload: Mapping[str, Any] | Payload) -> Any
         )
     # Not chained: the validator's own words hold the values, and a traceback would show them.
     raise BadInput(f"The payload does not fit flow {flow.name}: {problems}.")
+
+
+def _is_canonical(value: object) -> bool:
+    try:
+        canonical(value)
+    except NotCanonical:
+        return False
+    return True
 
 
 def _for_the_flow(operation: Operation, flow: Flow[Any]) -> vocabulary.Intent[Any]:

@@ -16,6 +16,7 @@ from executor.errors import NotReady
 from executor.gate.limits import Limits
 from executor.gate.proxy import Gate
 from executor.gate.rules import Kind, Phase, Reason
+from executor.gate.wire_log import shown_url
 from executor.ledger.ledger import AccountBusy
 from executor.model.admission import Refusal, Refused, refusal
 from executor.model.reasons import Halt
@@ -90,14 +91,14 @@ async def prepare(run: Run) -> Submit:
             run.flow.prepare(run.composer(), run.intent), run.services.settings.prepare_s
         )
     except Exception as error:  # a flow author's code may raise anything; before the claim that is a halt
-        _check_effect_not_reached(run)
+        await _stop_if_effect_reached(run)
         await _keep_what_is_there(run, "prepare stopped")
         # Who is not signed in cannot fill a composer: say that, rather than which field was missing.
         await _check_signed_in(run)
         if run.services.host.lost.is_set() or run.session.crashed.is_set():
-            raise Halted(Halt.BROWSER_LOST, _first_line(error)) from error
-        raise Halted(Halt.PREPARE_FAILED, _first_line(error)) from error
-    _check_effect_not_reached(run)
+            raise Halted(Halt.BROWSER_LOST, _first_line(run, error)) from error
+        raise Halted(Halt.PREPARE_FAILED, _first_line(run, error)) from error
+    await _stop_if_effect_reached(run)
     if not isinstance(submit, Submit):
         await _keep_what_is_there(run, "no control")
         raise Halted(Halt.PREPARE_FAILED, f"The flow's prepare returned {type(submit).__name__}, not a Submit.")
@@ -121,7 +122,7 @@ async def identity(run: Run) -> None:
         place = run.flow.canonical_destination(seen.destination)
     except Exception as error:  # a flow author's code, see prepare
         await _keep_what_is_there(run, "identity")
-        raise Halted(Halt.IDENTITY_UNREADABLE, _first_line(error)) from error
+        raise Halted(Halt.IDENTITY_UNREADABLE, _first_line(run, error)) from error
     if place != run.intent.destination:
         await _keep_what_is_there(run, "another destination")
         raise Halted(Halt.DESTINATION_DIFFERS, f"It publishes to {seen.destination!r}.")
@@ -136,7 +137,7 @@ async def compose(run: Run) -> None:
         read = await asyncio.wait_for(run.flow.composed(run.composer(), run.intent), run.services.settings.step_s)
     except Exception as error:  # a flow author's code, see prepare
         await _keep_what_is_there(run, "composed unread")
-        raise Halted(Halt.PREPARE_FAILED, _first_line(error)) from error
+        raise Halted(Halt.PREPARE_FAILED, _first_line(run, error)) from error
     differs = differences(run.operation.intent.material, read)
     if differs:
         await _keep_what_is_there(run, "composed differs")
@@ -157,7 +158,7 @@ async def choose(run: Run, submit: Submit) -> None:
     except EvidenceError as error:
         raise Halted(Halt.EVIDENCE_NOT_STORED, str(error)) from error
     except (PlaywrightError, TimeoutError) as error:
-        raise Halted(Halt.CONTROL_NOT_FIT, _first_line(error)) from error
+        raise Halted(Halt.CONTROL_NOT_FIT, _first_line(run, error)) from error
     await run.services.ledger.note(
         run.operation.id,
         kind="evidence",
@@ -167,7 +168,7 @@ async def choose(run: Run, submit: Submit) -> None:
         evidence=[item.sha256 for item in run.manifest.items()] if run.manifest else [],
     )
     # Time has passed while the evidence was written: a page that published meanwhile must not be armed.
-    _check_effect_not_reached(run)
+    await _stop_if_effect_reached(run)
 
 
 async def _message_before(run: Run) -> str | None:
@@ -178,7 +179,7 @@ async def _message_before(run: Run) -> str | None:
         )
     except Exception as error:  # a flow author's code, see prepare
         await _keep_what_is_there(run, "message unread")
-        raise Halted(Halt.PREPARE_FAILED, _first_line(error)) from error
+        raise Halted(Halt.PREPARE_FAILED, _first_line(run, error)) from error
 
 
 async def _before_write(run: Run, request: OutgoingRequest, write: Write) -> None:
@@ -198,9 +199,10 @@ def _declared_origins(run: Run) -> Sequence[str]:
     return [own, *sorted(others - {own})]
 
 
-def _check_effect_not_reached(run: Run) -> None:
+async def _stop_if_effect_reached(run: Run) -> None:
     for entry in run.log:
         if entry.kind is Kind.REFUSED and entry.reason in (Reason.EFFECT_CLOSED, Reason.EFFECT_COUNT):
+            await _keep_what_is_there(run, "effect reached")
             raise Halted(Halt.FLOW_REACHED_EFFECT, f"Refused: {entry.method} {entry.url}.")
 
 
@@ -209,7 +211,7 @@ async def _identify(run: Run) -> Identity:
         return await asyncio.wait_for(run.flow.identify(run.composer(), run.intent), run.services.settings.step_s)
     except Exception as error:  # a flow author's code, see prepare
         await _keep_what_is_there(run, "identity")
-        raise Halted(Halt.IDENTITY_UNREADABLE, _first_line(error)) from error
+        raise Halted(Halt.IDENTITY_UNREADABLE, _first_line(run, error)) from error
 
 
 async def _check_signed_in(run: Run) -> None:
@@ -225,14 +227,16 @@ async def _keep_what_is_there(run: Run, label: str) -> None:
     """A picture of why it halted, where one can be had."""
     if run.session is None:
         return
+    shown = shown_url(run.session.page.url)
+    by_gate = any(entry.kind is Kind.REFUSED and entry.url == shown for entry in run.log)
     try:
-        await keeping.keep(run, run.session, Point.OPEN, label=label)
+        await keeping.keep(run, run.session, Point.OPEN, label=label, by_gate=by_gate)
         await keeping.make_durable(run)
     except EvidenceError as error:
         run.report("note", f"no picture of the halt: {error}")
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(run: Run, error: Exception) -> str:
     """The driver's first line, cut: the rest is a call log that may hold what was typed (A11)."""
-    text = str(error).strip().splitlines()
+    text = run.clean(str(error)).strip().splitlines()
     return f"{type(error).__name__}: {text[0][:160]}" if text else type(error).__name__
