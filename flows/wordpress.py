@@ -27,7 +27,7 @@ WAIT_S = 20.0
 """How long prepare waits for one step of the editor, and login for the site."""
 
 
-class WordPressProblem(RuntimeError):
+class WordPressProblem(ValueError):
     """The site did not show what prepare or login needs; the message says what a person would see."""
 
 

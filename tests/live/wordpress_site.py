@@ -41,6 +41,12 @@ APT_S = 400.0
 START_S = 60.0
 
 _CONFIG = """<?php
+// PHP's own server ends an answer by closing; what stands before PHP elsewhere says how long an answer is.
+ob_start(function ($body, $phase) {
+    $whole = PHP_OUTPUT_HANDLER_START | PHP_OUTPUT_HANDLER_FINAL;
+    if (($phase & $whole) === $whole && !headers_sent()) { header('Content-Length: ' . strlen($body)); }
+    return $body;
+});
 define('DB_NAME', 'wp'); define('DB_USER', 'root'); define('DB_PASSWORD', '');
 define('DB_HOST', 'localhost:' . dirname(__DIR__) . '/db.sock');
 define('DB_CHARSET', 'utf8mb4'); define('DB_COLLATE', '');
