@@ -24,6 +24,7 @@ from executor.model.transitions import IllegalTransition, Outcome, Transmission
 from executor.model.verdict import Guarantee, Look, Reading, verdict
 from executor.one_shot import keeping
 from executor.one_shot.looking import PathNotProven, look, read_only
+from executor.one_shot.recovery import break_circuit
 from executor.one_shot.run import Run
 from flows.effect import Says
 from flows.observations import Found
@@ -224,9 +225,8 @@ async def judge(run: Run) -> None:
     run.not_sent = reason if isinstance(reason, NotSent) else None
     run.unsure = reason if isinstance(reason, Unsure) else None
     shown = reason.sentence if reason is not None else "the answer was read"
-    if run.verdict is not None and run.verdict.outcome is Outcome.UNKNOWN:
-        # Before the close: a crash in between must not leave an unknown without its stop.
-        await _break_circuit(run)
+    if run.verdict is not None and run.verdict.outcome is Outcome.UNKNOWN and attempt.closed_at is None:
+        await break_circuit(run.services.ledger, run.operation, run.actor)
     try:
         run.operation = await run.services.ledger.close(
             run.claimed.id,
@@ -264,16 +264,6 @@ async def _settle_uncertain_commit(run: Run) -> Attempt:
         # Closed by recovery, or a supporting write that could cause the effect has left: then it stays possible.
         account.detail = f"{account.detail}; {error}"
     return attempt
-
-
-async def _break_circuit(run: Run) -> None:
-    """After an unknown nothing more runs with this flow as this account until a person has looked (C10)."""
-    await run.services.ledger.stop(
-        by=run.actor,
-        why=f"operation {run.operation.id} is unknown",
-        flow=run.operation.flow.name,
-        account_key=run.operation.account_key,
-    )
 
 
 async def _attempt(run: Run) -> Attempt | None:

@@ -57,22 +57,12 @@ async def _settle(ledger: AsyncLedger, attempt: Attempt, by: Actor) -> Operation
     sent = _may_be_sent(attempt)
     reason: NotSent | Unsure = Unsure.PROCESS_LOST if sent else NotSent.PROCESS_LOST
     conclusive = judged is not None and judged.outcome is not Outcome.UNKNOWN
-    stop = None
     if sent and not conclusive:
-        # Before the settlement: a crash in between must not leave an unknown without its stop (C10).
-        stop = await ledger.stop(
-            by=by,
-            why=f"operation {operation.id} is unknown",
-            flow=operation.flow.name,
-            account_key=operation.account_key,
-        )
+        await break_circuit(ledger, operation, by)
     try:
         operation = await ledger.settle(attempt.id, by=by, why=reason.sentence, judgement=_judgement(judged, operation))
     except AttemptClosed:
-        # Its own run, or another recovery, was faster, and has set its own stop where there is something unknown.
-        if stop is not None:
-            await ledger.lift(stop.id, by=by, why=f"operation {operation.id} was closed by somebody else")
-        return None
+        return None  # its own run, or another recovery, was faster
     ending = Ending(
         run=f"recovery of {attempt.holder}",
         attempt=attempt.id,
@@ -92,6 +82,15 @@ async def _settle(ledger: AsyncLedger, attempt: Attempt, by: Actor) -> Operation
     return await ledger.note(
         operation.id, kind=RUN_ENDED, by=by, why=reason.sentence, data=ending.model_dump(mode="json")
     )
+
+
+async def break_circuit(ledger: AsyncLedger, operation: Operation, by: Actor) -> None:
+    """After an unknown nothing more runs with this flow as this account until a person has looked (C10). To be called
+    before the outcome is recorded: a crash in between must not leave an unknown without its stop."""
+    why = f"operation {operation.id} is unknown"
+    if any(stop.why == why for stop in await ledger.stops()):
+        return
+    await ledger.stop(by=by, why=why, flow=operation.flow.name, account_key=operation.account_key)
 
 
 async def finish_lost_runs(ledger: AsyncLedger, receipts: Path, *, by: Actor) -> Sequence[Operation]:

@@ -234,6 +234,27 @@ async def test_an_unknown_never_stands_without_its_stop(make: Make) -> None:
         await publishing
 
 
+async def test_two_recoveries_at_once_settle_it_once(make: Make) -> None:
+    async with make(write_within_s=0.2) as one:
+        with at_commit(lambda _connection: time.sleep(0.3)):
+            publishing = asyncio.create_task(one.publish())
+            await one.release.taken.wait()
+            await one.release.settled()
+        settled = await asyncio.gather(
+            *(settle_open_attempts(one.ledger, by=one.run.actor, expired_only=False) for _ in range(2))
+        )
+        assert sorted(map(len, settled)) == [0, 1]
+        # And its own run, which comes last, finds it settled: it adds what it knows, and no stop.
+        stops = await one.ledger.stops()
+        assert stops
+        assert shape(await one.judged()) == UNKNOWN
+        assert await one.ledger.stops() == stops
+        kinds = await one.kinds()
+        assert kinds.count("closed") == kinds.count("run_ended") == 1
+        one.gate.let_go()
+        await publishing
+
+
 # -- refused between claim and release -------------------------------------------------------------------------------
 
 
