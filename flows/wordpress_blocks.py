@@ -42,7 +42,7 @@ class Post(Payload):
         if _controls(title):
             raise ValueError("the title holds a line break or another control character")
         # WordPress keeps titles as HTML: these would be read as markup and not as what was approved.
-        if re.search(r"<[A-Za-z/!?]|&(#\w+|[A-Za-z]\w*);", title):
+        if re.search(r"<[A-Za-z/!?]", title) or html.unescape(title) != title:
             raise ValueError("the title holds something that WordPress reads as HTML (a tag or an entity)")
         return title
 
