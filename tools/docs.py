@@ -36,6 +36,7 @@ GENERATORS: dict[str, str] = {
     "receipt-standings": "executor.receipts.docs:standings",
     "receipt-permitted": "executor.receipts.docs:permitted_actions",
     "receipt-prohibited": "executor.receipts.docs:prohibited_actions",
+    "settings": "executor.settings_docs:settings",
 }
 """Name of a part -> "module:callable"."""
 
