@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,32 @@ _AROUND_THE_GATE = "PLAYWRIGHT_DISABLE_FORCED_CHROMIUM_PROXIED_LOOPBACK"
 """With this set the driver lets loopback go around the proxy. It is taken out of the environment before launching; the
 path proof would notice it too."""
 
+_FEATURES_OFF = (
+    # Forms of the composer would be described to a server of the vendor, through the gate as reads of the page.
+    "AutofillServerCommunication",
+    # Speculation fetches ahead of any decision; the gate refuses it as well.
+    "Prerender2",
+    "SpeculationRulesPrefetchFuture",
+    "DialMediaRouteProvider",
+    # Of two such switches Chromium heeds the last, which is ours: these are the driver's own, said again.
+    "AvoidUnnecessaryBeforeUnloadCheckSync",
+    "DestroyProfileOnBrowserClose",
+    "HttpsUpgrades",
+    "HttpsFirstBalancedModeAutoEnable",
+    "LensOverlay",
+    "MediaRouter",
+    "PaintHolding",
+    "ThirdPartyStoragePartitioning",
+    "AvoidCorsURLLoaderRestartOnRedirect",
+    "TcpPortRandomizationWin",
+    "OptimizationHints",
+    "NetworkTimeServiceQuerying",
+    "AimEnabled",
+    "PreconnectToSearch",
+    "msForceBrowserSignIn",
+    "msEdgeUpdateLaunchServicesPreferredVersion",
+)
+
 
 def launch_arguments(*, deny_address: str, spki: str, as_root: bool) -> list[str]:
     """Chromium's arguments. Everything here closes a way around the gate or silences a background service."""
@@ -53,8 +80,7 @@ def launch_arguments(*, deny_address: str, spki: str, as_root: bool) -> list[str
         "--no-pings",
         "--no-first-run",
         "--disable-gpu",
-        # Speculation fetches ahead of any decision; the gate refuses it as well.
-        "--disable-features=Prerender2,SpeculationRulesPrefetchFuture,OptimizationHints,MediaRouter,DialMediaRouteProvider",
+        f"--disable-features={','.join(_FEATURES_OFF)}",
     ]
     if as_root:
         # Chromium's sandbox refuses to run as root; elsewhere it stays on.
@@ -145,8 +171,9 @@ class BrowserHost:
 
 @dataclass(frozen=True)
 class DialogSeen:
-    """A JavaScript dialog and what was done with it."""
+    """A JavaScript dialog and what was done with it. `at` is in seconds of `time.monotonic()`."""
 
+    at: float
     kind: str
     message: str
     accepted: bool
@@ -176,7 +203,7 @@ class Session:
     def _on_dialog(self, dialog: Dialog) -> None:
         rule = next((rule for rule in self._rules if rule.message in dialog.message), None)
         accept = rule is not None and rule.accept
-        self.dialogs.append(DialogSeen(dialog.type, dialog.message, accept))
+        self.dialogs.append(DialogSeen(time.monotonic(), dialog.type, dialog.message, accept))
         answer = dialog.accept(*([rule.text] if rule and rule.text else [])) if accept else dialog.dismiss()
         task = asyncio.ensure_future(_quietly(answer))
         self._answering.add(task)

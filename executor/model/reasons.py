@@ -82,6 +82,7 @@ class NotSent(StrEnum):
     LEASE_LOST = "lease_lost"
     LEDGER_REFUSED = "ledger_refused"
     LEDGER_FAILED = "ledger_failed"
+    DEFECT = "defect"
     CONTROL_CHANGED = "control_changed"
     GESTURE_FAILED = "gesture_failed"
     EFFECT_OF_ANOTHER_SHAPE = "effect_of_another_shape"
@@ -109,6 +110,7 @@ _NOT_SENT = {
     NotSent.LEASE_LOST: "Another run or recovery had settled this attempt before the request could leave.",
     NotSent.LEDGER_REFUSED: "The ledger refused the release, so the gate stayed closed.",
     NotSent.LEDGER_FAILED: "The ledger could not commit the release, so the gate stayed closed.",
+    NotSent.DEFECT: "An error in the program or the flow stopped the release, so the gate stayed closed.",
     NotSent.CONTROL_CHANGED: "The control was no longer the one that was checked, so the gesture was not made.",
     NotSent.GESTURE_FAILED: "The gesture could not be made, and no request appeared.",
     NotSent.EFFECT_OF_ANOTHER_SHAPE: "The page sent a write that the flow does not declare; the gate refused it.",

@@ -51,13 +51,14 @@ async def answer(run: Run) -> None:
 
 
 async def _wait_for_candidate(run: Run, until: float) -> None:
-    """Until a candidate took the budget, the window passed with none arriving, or the page says why there is none."""
+    """Until a candidate took the budget, the window passed with none arriving, or the page says why there is none. A
+    candidate whose body is still arriving holds the window open, for as long as an answer may take and no longer."""
     assert run.gate is not None and run.release is not None and run.session is not None
     taken = asyncio.ensure_future(run.release.taken.wait())
     try:
         while not taken.done():
             now = time.monotonic()
-            if now >= until and run.gate.candidates == 0:
+            if now >= until and (run.gate.candidates == 0 or now >= until + run.answer_s):
                 return
             await asyncio.wait([taken], timeout=_POLL_S)
             lost = run.session.crashed.is_set() or run.services.host.lost.is_set()
@@ -86,6 +87,8 @@ async def _message(run: Run) -> str | None:
 async def shut(run: Run) -> None:
     """13. No write leaves this context any more, but for the declared trailing ones for a moment after the answer."""
     assert run.gate is not None
+    if run.release is not None and not run.release.disarm():
+        await run.release.settled()  # at once, unless step 12 could not be carried out
     run.gate.enter(Phase.SHUT)
     account = run.release.account if run.release else None
     if account is not None and account.answer is not None and account.answer.complete and run.flow.trailing:
@@ -299,7 +302,7 @@ def not_sent_reason(run: Run) -> NotSent:
         return NotSent.EFFECT_OF_ANOTHER_SHAPE
     if run.not_sent is not None:
         return run.not_sent
-    if run.session is not None and any(not dialog.accepted for dialog in run.session.dialogs):
+    if run.session is not None and any(seen.at >= after and not seen.accepted for seen in run.session.dialogs):
         return NotSent.DIALOG
     if (run.session is not None and run.session.crashed.is_set()) or run.services.host.lost.is_set():
         return NotSent.BROWSER_LOST

@@ -182,6 +182,7 @@ def _check(run: Run, request: OutgoingRequest) -> Mismatch | None:
     assert run.gate is not None
     try:
         shown = on_the_wire(run.flow.effect, request, run.gate.carried, run.operation.intent.material)
+        material_sha256 = digest("material", dict(shown.shown))
     except Exception as error:  # noqa: BLE001  a flow author's reader: what cannot be read cannot be compared
         return Mismatch(NotSent.MATERIAL_DIFFERS, (f"unreadable ({type(error).__name__})",))
     run.effect = EffectRequest(
@@ -189,7 +190,7 @@ def _check(run: Run, request: OutgoingRequest) -> Mismatch | None:
         url=request.origin + request.path,
         body_sha256=hashlib.sha256(request.body).hexdigest(),
         body_length=len(request.body),
-        material_sha256=digest("material", dict(shown.shown)),
+        material_sha256=material_sha256,
         released_at=None,
         from_page_only=shown.unseen,
     )

@@ -122,7 +122,7 @@ class Release:
             return await self._critical(candidate)
         except Exception as error:  # a defect here must end closed, and must be seen in the record
             if self.account.released_at is None and self.account.unsure is None:
-                self.account.not_sent = self.account.not_sent or NotSent.LEDGER_FAILED
+                self.account.not_sent = self.account.not_sent or NotSent.DEFECT
             else:
                 self.account.unsure = self.account.unsure or Unsure.WRITE_FAILED
             self.account.detail = type(error).__name__  # its text may hold payload (A11)
