@@ -16,7 +16,7 @@ from typing import Literal
 from evidence.store import EvidenceError
 from executor.errors import Exit, InterlockError
 from executor.gate.rules import Kind
-from executor.gate.wire_log import Entry
+from executor.gate.wire_log import WRITES, Entry
 from executor.ledger.ledger import LeaseLost, LedgerError
 from executor.model.ending import AnswerRead, Ending, LeftWrite, code
 from executor.model.operation import Lease
@@ -259,7 +259,7 @@ def _ending(run: Run, reason: Reason | None, detail: str) -> Ending:
         refused_writes=tuple(
             f"{entry.reason.value if entry.reason else 'refused'}: {entry.method} {_place(entry)}"
             for entry in run.log
-            if entry.kind is Kind.REFUSED
+            if entry.kind is Kind.REFUSED or (entry.kind in WRITES and entry.reason and not entry.bytes_out)
         )[:50],
         dialogs=tuple(
             f"{seen.kind}, {'accepted' if seen.accepted else 'dismissed'}"
