@@ -76,6 +76,8 @@ class EffectConnection:
     def __init__(self, candidate: EffectCandidate, upstream: Upstream) -> None:
         self._candidate = candidate
         self._upstream = upstream
+        self._wrote = False
+        self._answered = False
 
     async def write(self) -> None:
         candidate, upstream, stream = self._candidate, self._upstream, self._upstream.stream
@@ -95,23 +97,23 @@ class EffectConnection:
             raise WriteFailed("the site closed the connection before the effect was written", nothing_written=True)
         if stream.has_input:
             raise WriteFailed("the site answered before the effect was written", nothing_written=True)
-        message = upstream.begin(candidate.request.method, candidate.request.target, headers)
+        message = upstream.begin_write(candidate.request.method, candidate.request.target, headers)
         if first:
             message += upstream.body(first)
         whole = len(first) == spool.size
         if whole:
             message += upstream.end()
-        candidate.write_began = True
+        candidate.write_began = self._wrote = True
         candidate.log.leaving(candidate.sequence)
         stream.write(message)
         try:
-            await stream.drain()
+            await upstream.sent()
             if not whole:
                 async for piece in rest:
                     stream.write(upstream.body(piece))
-                    await stream.drain()
+                    await upstream.sent()
                 stream.write(upstream.end())
-                await stream.drain()
+                await upstream.sent()
         except (StreamLost, OSError) as error:
             raise WriteFailed(f"writing the effect failed: {error}", nothing_written=False) from error
         finally:
@@ -125,6 +127,9 @@ class EffectConnection:
             async with asyncio.timeout(deadline_s):
                 head = await self._upstream.head()
                 complete = await self._read_body(body) and head.sound
+            if complete:
+                self._answered = True
+                self._upstream.answered()
         except (UpstreamLost, TimeoutError) as error:
             self._candidate.log.note(self._candidate.sequence, f"answer: {str(error) or 'the deadline passed'}")
         if head is None:
@@ -147,4 +152,13 @@ class EffectConnection:
             await self._upstream.more()
 
     def close(self) -> None:
-        self._upstream.stream.close()
+        """Without a whole answer, what the site has not taken is dropped: nothing leaves after this returns."""
+        stream, candidate = self._upstream.stream, self._candidate
+        if not self._wrote or self._answered:
+            stream.close()
+            return
+        self._wrote = False
+        late = stream.may_still_send
+        stream.abort()
+        if late:
+            candidate.log.left(candidate.sequence)

@@ -54,9 +54,12 @@ class Exchange:
         self._state.changed()
         try:
             try:
-                await self._receive_body()
+                async with asyncio.timeout(self._limits.body_s):
+                    await self._receive_body()
             except SpoolFull as error:
                 return self._refuse_unread(Reason.BODY_UNREADABLE, str(error))
+            except TimeoutError:
+                return self._refuse_unread(Reason.BODY_UNREADABLE, "the body did not come to its end in time")
             except h11.RemoteProtocolError as error:
                 return self._refuse_unread(Reason.SMUGGLING, str(error))
             body = await self._spool.bytes_up_to(self._limits.readable_bytes)
@@ -233,7 +236,7 @@ class Exchange:
         state, request, write = self._state, self._request, decision.write
         assert self._sequence is not None
         upstream = await state.pool.fresh(self._site)
-        sent = False
+        sent = whole = False
         try:
             if write is not None and state.before_write is not None and state.phase in (Phase.ARMED, Phase.SHUT):
                 if not state.holds(generation, decision):
@@ -244,7 +247,7 @@ class Exchange:
                 except Exception as error:  # noqa: BLE001  whatever it raises, the write is not recorded: refuse
                     _log.warning("a supporting write was not recorded and is refused: %s", type(error).__name__)
                     return self._answer_refused(Reason.LEDGER_REFUSED, type(error).__name__)
-            begun = upstream.begin(request.method, request.target, self._forwarded())
+            begun = upstream.begin_write(request.method, request.target, self._forwarded())
             pieces = self._spool.pieces()
             first = await anext(pieces, b"")
             if not state.holds(generation, decision):
@@ -253,21 +256,29 @@ class Exchange:
             sent = True
             upstream.stream.write(begun + upstream.body(first) if first else begun)
             async for piece in pieces:
-                await upstream.stream.drain()
+                await upstream.sent()
                 upstream.stream.write(upstream.body(piece))
             upstream.stream.write(upstream.end())
-            await upstream.stream.drain()
+            await upstream.sent()
             state.log.left(self._sequence)
             keep = write is not None and (write.material is not None or write.item is not None)
             answer = await self._relay(upstream, follow=True, keep_bytes=self._limits.carried_bytes if keep else 0)
+            if answer.complete:
+                whole = True
+                upstream.answered()
         except (UpstreamLost, ConnectionError) as error:
             if isinstance(error, BrowserGone):
                 raise
             return self._answer_refused(Reason.UPSTREAM_FAILED, str(error))
         finally:
-            if sent:
-                state.log.left(self._sequence)
-            upstream.stream.close()
+            if whole or not sent:
+                upstream.stream.close()
+            else:
+                # What the site has not taken by now never leaves.
+                late = upstream.stream.may_still_send
+                upstream.stream.abort()
+                if late or state.log[self._sequence].left_until is None:
+                    state.log.left(self._sequence)
         if keep and write is not None:
             self._carry(write_answer=answer, decision=decision)
         return answer.complete and self._head.keeps_alive

@@ -35,9 +35,13 @@ class Limits:
     """Until the first byte of the next request."""
     body_stall_s: float = 60.0
     """Between two pieces of a request body."""
+    body_s: float = 300.0
+    """From the end of a head to the end of its body: a candidate that arrives holds the effect's window open."""
     upstream_head_s: float = 120.0
     upstream_stall_s: float = 120.0
     """Between two pieces of an answer; event streams may be silent."""
+    upstream_write_stall_s: float = 60.0
+    """For the site to take a piece (at most a mebibyte) of a write."""
     before_write_s: float = 30.0
     """For the caller's word on a supporting write."""
     door_grace_s: float = 180.0

@@ -7,6 +7,10 @@ knows HTTP.
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import socket
+import struct
+import termios
 from collections import deque
 from collections.abc import Callable
 
@@ -94,6 +98,26 @@ class ByteStream(asyncio.Protocol):
     def has_input(self) -> bool:
         """Whether bytes wait that nobody has read: on an idle connection, a sign that it must not be used."""
         return bool(self._pieces)
+
+    def end_unsent(self, end: bool) -> None:
+        """What closing the connection, or the end of the process, does with bytes that the other side has not
+        acknowledged: with `end` the system drops them, where by default it goes on sending them for minutes."""
+        if not self._lost:
+            linger = struct.pack("ii", 1 if end else 0, 0)
+            self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+
+    @property
+    def may_still_send(self) -> bool:
+        """Whether bytes that were handed over have not been acknowledged by the other side's system: then they may
+        have left at any moment until now. True also once the connection is gone, and where the system cannot say."""
+        if self._lost or self.transport.get_write_buffer_size():
+            return True
+        try:
+            descriptor = self.transport.get_extra_info("socket").fileno()
+            waiting: int = struct.unpack("i", fcntl.ioctl(descriptor, termios.TIOCOUTQ, b"\0" * 4))[0]
+        except OSError:
+            return True
+        return waiting > 0
 
     async def read(self) -> bytes:
         """The bytes that came since, at least one; empty at the end. Raises `StreamLost`."""

@@ -68,6 +68,25 @@ class Upstream:
         self._received_before = 0
         self._asked_head = False
 
+    def begin_write(self, method: str, target: str, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+        """`begin`, for a request that may change something: whatever ends the connection before `answered` is told,
+        nothing of the request leaves afterwards."""
+        self.stream.end_unsent(True)
+        return self.begin(method, target, headers)
+
+    def answered(self) -> None:
+        """A whole answer came: the connection may end politely."""
+        self.stream.end_unsent(False)
+
+    async def sent(self) -> None:
+        """Wait until the site has taken so much that more may follow. Raises `StreamLost`, for a site that takes
+        nothing in the limits' time too."""
+        try:
+            async with asyncio.timeout(self._limits.upstream_write_stall_s):
+                await self.stream.drain()
+        except TimeoutError as error:
+            raise StreamLost("the site took nothing of the request for too long") from error
+
     def begin(self, method: str, target: str, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
         """The bytes of the request's head; nothing is written."""
         if self.used:
