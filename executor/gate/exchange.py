@@ -60,8 +60,9 @@ class Exchange:
                 return self._refuse_unread(Reason.BODY_UNREADABLE, str(error))
             except TimeoutError:
                 return self._refuse_unread(Reason.BODY_UNREADABLE, "the body did not come to its end in time")
-            except h11.RemoteProtocolError as error:
-                return self._refuse_unread(Reason.SMUGGLING, str(error))
+            except h11.RemoteProtocolError:
+                # Not in h11's own words: they hold a piece of the body (A11).
+                return self._refuse_unread(Reason.SMUGGLING, "the body is not chunked as RFC 9112 has it")
             body = await self._spool.bytes_up_to(self._limits.readable_bytes)
             self._request = replace(self._request, body=body or b"", body_known=body is not None)
             while True:

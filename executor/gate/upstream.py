@@ -145,7 +145,8 @@ class Upstream:
         try:
             return self._h11.next_event()
         except h11.RemoteProtocolError as error:
-            raise self._lost(str(error)) from error
+            # Not in h11's own words: they hold the line, and that may be a cookie or the page (A11).
+            raise self._lost("what came is not an answer of HTTP/1.1") from error
 
     async def _receive(self) -> None:
         try:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from urllib.parse import unquote_plus
 
 from executor.gate.rules import Decision, Kind, Phase, Reason
 from flows.wire import OutgoingRequest
@@ -167,12 +168,14 @@ class WireLog:
 
 
 def shown_url(url: str) -> str:
-    """The URL with the values masked that look like secrets by their names; the path and other values stay."""
+    """The URL without a user's name and password, and with the values masked that look like secrets by their names;
+    the path and other values stay."""
     path, mark, query = url.partition("?")
+    path = re.sub(r"^([^/]*//)?[^/]*@", r"\1[masked]@", path)
     parts = []
     for part in query.split("&"):
         name, equals, _ = part.partition("=")
-        parts.append(f"{name}=[masked]" if equals and _SECRET_NAME.search(name) else part)
+        parts.append(f"{name}=[masked]" if equals and _SECRET_NAME.search(unquote_plus(name)) else part)
     return path + mark + "&".join(parts)
 
 
