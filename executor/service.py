@@ -46,7 +46,7 @@ from executor.model.reasons import Halt, NotSent
 from executor.model.step_table import STEPS
 from executor.model.transitions import Outcome
 from executor.one_shot.recovery import finish_lost_runs, settle_open_attempts
-from executor.one_shot.run import Listener, Run, Services, StepEvent
+from executor.one_shot.run import Listener, Run, Services, StepEvent, tell
 from executor.one_shot.steps import go_through
 from executor.receipts import Receipt, ReceiptPaths, build_receipt, write_receipt
 from executor.settings import Settings
@@ -320,7 +320,7 @@ class Executor:
 
     def _report_receipt(self, operation: str, moment: str) -> None:
         if self._on_step is not None:
-            self._on_step(StepEvent(STEPS[16].number, STEPS[16].name, moment, operation))
+            tell(self._on_step, StepEvent(STEPS[16].number, STEPS[16].name, moment, operation))
 
     async def _write_receipt(self, operation: str) -> tuple[Receipt, ReceiptPaths]:
         """17. From the record: first the handoff, when it is unresolved, then the receipt that names it; then the

@@ -7,6 +7,7 @@ through to its receipt.
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -37,6 +38,8 @@ from flows.effect import Contract
 from flows.flow import Flow, Intent
 from flows.pages import ComposerPage
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class StepEvent:
@@ -51,6 +54,16 @@ class StepEvent:
 
 
 Listener = Callable[[StepEvent], None]
+
+
+def tell(listener: Listener, event: StepEvent) -> None:
+    """Call the listener, synchronously, on the event loop. It is the caller's own code, and often a terminal that may
+    be closed: whatever it raises is logged and goes no further. Between `released` and the first byte, an exception
+    would leave an effect unsent that the record calls possible; after the claim, an attempt without its verdict."""
+    try:
+        listener(event)
+    except Exception as error:  # noqa: BLE001  named above
+        _log.warning("the listener failed at step %d, %s: %s", event.number, event.moment, type(error).__name__)
 
 
 class Halted(Exception):
@@ -175,10 +188,9 @@ class Run:
         self.report("begin")
 
     def report(self, moment: str, detail: str = "") -> None:
-        """Tell the listener. A listener that raises would stop a run half-way, so it must not: it is the caller's
-        own code, called synchronously, on the event loop."""
+        """Tell the listener (see `tell`)."""
         self.report_as(self.step, self.step_name, moment, detail)
 
     def report_as(self, number: int, name: str, moment: str, detail: str = "") -> None:
         if self.services.listener is not None:
-            self.services.listener(StepEvent(number, name, moment, self.operation.id, self.clean(detail)))
+            tell(self.services.listener, StepEvent(number, name, moment, self.operation.id, self.clean(detail)))
