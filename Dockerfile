@@ -36,15 +36,17 @@ RUN apt-get update \
         chromium fonts-liberation fonts-noto-core fonts-noto-cjk fonts-noto-color-emoji \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --uid 10001 --create-home interlock \
-    && install -d -o interlock -g interlock -m 0700 /data
+    && install -d -o interlock -g interlock -m 0700 /data /keys
 COPY --from=build /opt/interlock /opt/interlock
 ENV PATH=/opt/interlock/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     INTERLOCK_HOME=/data \
+    INTERLOCK_KEY_FOLDER=/keys \
     INTERLOCK_BROWSER=/usr/bin/chromium
 USER interlock
 WORKDIR /data
-VOLUME /data
+# Two volumes: a copy of the data must not carry the key that opens its sealed sessions.
+VOLUME /data /keys
 HEALTHCHECK --interval=60s --timeout=20s --start-period=20s --retries=3 CMD ["interlock", "doctor", "--quick"]
 ENTRYPOINT ["interlock"]
 CMD ["--help"]

@@ -37,6 +37,7 @@ class Settings(BaseSettings):
     trust: tuple[Path, ...] = ()
     """Certificate authorities (PEM files) that are trusted upstream beside the system's: a company's own, a test's."""
     headed: bool = False
+    """Show the browser."""
 
     lease_s: float = 300.0
     """Longer than a slow composer takes; renewed at a third of it. Only a settled attempt frees an account."""
@@ -51,15 +52,18 @@ class Settings(BaseSettings):
     answer_s: float | None = None
     """None: as the flow's contract says (60). Publishing with mail or images behind it takes its time."""
     connect_s: float = 10.0
+    """Address, connection and TLS of the effect request; a dead host is found out here."""
     write_within_s: float = 5.0
     """From the commit of `released` to the first byte. Far below the lease, so that nobody can have taken over."""
     evidence_s: float = 15.0
     """All captures of one point. Evidence after the submit is bounded and never decides."""
     look_s: float = 60.0
+    """One view, from its first page to its answer."""
     verify_delays_s: tuple[float, ...] = (0.0, 2.0)
     """When to look after the submit; reads only, the last one after short lags of ordinary listings."""
     reads_per_view: int = 400
-    """Requests that one look may make. A heavy admin page takes about 150."""
+    """Documents and background requests that one view may make; pictures, styles and scripts are not counted. A heavy
+    admin page takes about 150."""
     approval_s: float = 24 * 3600.0
     """How long an approval is good, where the person does not say."""
     minimum_free_bytes: int = 200 * 1024 * 1024

@@ -23,12 +23,6 @@ _FACTORIES: Mapping[str, str] = {
 }
 """Defaults that depend on the machine, in words. On Linux these are below `~/.local/share` and `~/.config`."""
 
-_WITHOUT_DOCSTRING: Mapping[str, str] = {
-    "headed": "Show the browser.",
-    "connect_s": "Address, connection and TLS of the effect request; a dead host is found out here.",
-    "look_s": "One view, from its first page to its answer.",
-}
-
 
 def settings() -> str:
     """One row for each setting: name, environment variable, default, and what it is for."""
@@ -44,7 +38,7 @@ def settings() -> str:
 def meaning(name: str, field: FieldInfo, said: Mapping[str, str]) -> str:
     """What the setting's docstring says, or that of the function that makes its default."""
     factory: Any = field.default_factory
-    text = said.get(name) or (inspect.getdoc(factory) if factory is not None else None) or _WITHOUT_DOCSTRING[name]
+    text = said.get(name) or inspect.getdoc(factory) or ""
     return " ".join(text.split()).replace("None:", "When not set:", 1)
 
 

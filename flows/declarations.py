@@ -28,6 +28,7 @@ _TUPLES: tuple[tuple[str, type], ...] = (
     ("immaterial", str),
     ("unordered", str),
     ("session_cookies", str),
+    ("proof_cookies", str),
     ("override_names", str),
     ("secret_fields", str),
     ("secret_regions", str),

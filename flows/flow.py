@@ -74,7 +74,8 @@ class Identity:
 
 @dataclass(frozen=True, kw_only=True)
 class DialogRule:
-    """How to answer a JavaScript dialog whose message matches; every other dialog is dismissed and recorded."""
+    """How to answer a JavaScript dialog in whose message the regular expression `message` is found; every other dialog
+    is dismissed and recorded."""
 
     message: str
     accept: bool
@@ -143,6 +144,9 @@ class Flow(ABC, Generic[P]):
     contract: ClassVar[Contract]
     session_cookies: ClassVar[tuple[str, ...]]
     """Names (with * for any run of characters) of the cookies that carry the login."""
+    proof_cookies: ClassVar[tuple[str, ...]] = ()
+    """Those of them that go with the effect request as well as with the composer's page, where a site binds some to a
+    path; page and effect are compared by these. Empty: all session cookies."""
     dialogs: ClassVar[tuple[DialogRule, ...]] = ()
     override_names: ClassVar[tuple[str, ...]] = ()
     """Further header or query names by which this site changes a request's method."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -201,7 +202,7 @@ class Session:
         page.on("crash", lambda _page: self.crashed.set())
 
     def _on_dialog(self, dialog: Dialog) -> None:
-        rule = next((rule for rule in self._rules if rule.message in dialog.message), None)
+        rule = next((rule for rule in self._rules if re.search(rule.message, dialog.message)), None)
         accept = rule is not None and rule.accept
         self.dialogs.append(DialogSeen(time.monotonic(), dialog.type, dialog.message, accept))
         answer = dialog.accept(*([rule.text] if rule and rule.text else [])) if accept else dialog.dismiss()
@@ -223,9 +224,9 @@ class Session:
         return [dict(cookie) for cookie in await self._context.cookies()]
 
     async def close(self) -> None:
-        """Close the context without running its unload handlers. Never raises for a context that is gone."""
-        for page in self._context.pages:
-            await _quietly(page.close(run_before_unload=False))
+        """Close the context; no page is asked. What its pages send while they go meets the gate, so that must still be
+        there. Never raises for a context that is gone. Pages are not closed one by one before: a page that is about
+        to show another document often never reports that it has closed."""
         await _quietly(self._context.close())
 
 

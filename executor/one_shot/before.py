@@ -126,7 +126,7 @@ async def identity(run: Run) -> None:
     if place != run.intent.destination:
         await _keep_what_is_there(run, "another destination")
         raise Halted(Halt.DESTINATION_DIFFERS, f"It publishes to {seen.destination!r}.")
-    run.session_digest = run.gate.session_digest(run.intent.origin, run.flow.session_cookies)
+    run.session_digest = run.gate.session_digest(run.intent.origin, run.proof_cookies)
     if run.session_digest is None:
         raise Halted(Halt.SESSION_UNREADABLE)
 

@@ -196,7 +196,7 @@ def _check(run: Run, request: OutgoingRequest) -> Mismatch | None:
     )
     if shown.differs:
         return Mismatch(NotSent.MATERIAL_DIFFERS, shown.differs)
-    if session_digest_of(request, run.flow.session_cookies) != run.session_digest:
+    if session_digest_of(request, run.proof_cookies) != run.session_digest:
         return Mismatch(NotSent.SESSION_DIFFERS, ("session cookies",))
     return None
 

@@ -154,6 +154,11 @@ class Run:
         return self.intent.origin
 
     @property
+    def proof_cookies(self) -> tuple[str, ...]:
+        """By which of the session cookies page and effect are compared."""
+        return self.flow.proof_cookies or self.flow.session_cookies
+
+    @property
     def effect_window_s(self) -> float:
         given = self.services.settings.effect_window_s
         return self.contract.effect_window_s if given is None else given
