@@ -1,8 +1,9 @@
 """Publish a post on a WordPress site through its block editor.
 
 Declares and reads, as every flow does; it never submits. What it says about requests and answers was read off the
-editor of WordPress 6.1 and the REST controllers behind it (tests/live holds it against them). Whatever the editor of
-another version or a plugin sends beside this is refused at the gate: the run then stops, and nothing is published.
+editor of WordPress 6.1 and the REST controllers behind it (tests/live holds it against them; the editor of 6.6 did the
+same). Whatever another version or a plugin sends beside it is refused at the gate: the run stops, and nothing is
+published.
 """
 
 from __future__ import annotations

@@ -264,11 +264,12 @@ class Posts(Flow[Post]):
             raise _NoLook(NoLook.SIGNED_OUT, "the list led to the sign-in page")
         if status != 200 or page.url != address:
             raise _NoLook(NoLook.ERROR_PAGE, f"the list was answered with {status or 'no status'}")
+        # The sign-in name; where the bar has none, the name that it shows is the same. Newer ones show a link after it.
         bar = page.locator("#wp-admin-bar-user-info")
-        names = [(await name.text_content()).strip() for name in await bar.locator(".username, .display-name").all()]
-        # The sign-in name stands last, and alone where the name that is shown is the same.
-        if names[-1:] != [intent.account]:
-            raise _NoLook(NoLook.WRONG_ACCOUNT, f"the list is shown to {', '.join(names) or 'nobody'}")
+        names = [*await bar.locator(".username").all(), *await bar.locator(".display-name").all()]
+        shown = (await names[0].text_content()).strip() if names else None
+        if shown != intent.account:
+            raise _NoLook(NoLook.WRONG_ACCOUNT, f"the list is shown to {shown or 'nobody'}")
         totals = {"".join(filter(str.isdecimal, text)) for text in await page.locator(".displaying-num").texts()}
         if len(totals) != 1 or not (total := totals.pop()) or await page.locator("#wpfooter").count() != 1:
             raise _NoLook(NoLook.NOT_LOADED, "the list is not the one that is known")

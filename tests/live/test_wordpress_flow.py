@@ -37,7 +37,12 @@ from flows.wire import OutgoingRequest
 from flows.wordpress import Post, WordPressProblem
 from flows.wordpress_blocks import MOST_PAGES, block_markup
 
-pytestmark = [pytest.mark.live, pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.browser,
+    pytest.mark.timeout(360),
+    pytest.mark.asyncio(loop_scope="session"),
+]
 
 
 # What the editor sends

@@ -23,7 +23,7 @@ from executor.settings import Settings
 from flows.flow import Credentials
 from flows.wordpress_blocks import block_markup
 
-pytestmark = [pytest.mark.live, pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.live, pytest.mark.browser, pytest.mark.timeout(360)]
 
 PERSON = Actor(ActorKind.PERSON, "tester")
 ODD = Path(__file__).with_name("odd_wordpress_flows.py")
