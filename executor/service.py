@@ -21,7 +21,7 @@ from evidence.store import FileStore
 from executor.browser.identities import Identities
 from executor.browser.sessions import BrowserHost
 from executor.browser.signing_in import sign_in
-from executor.errors import BadInput, Exit
+from executor.errors import BadInput, Exit, InterlockError, NotReady
 from executor.gate.certificates import UpstreamTrust
 from executor.ledger.anchor import Anchor
 from executor.ledger.ledger import Proposed
@@ -243,7 +243,15 @@ class Executor:
         except ValueError as error:
             raise BadInput(str(error)) from error
         async with BrowserHost(configured=self.settings.browser, headed=self.settings.headed) as host:
-            await sign_in(self._services(host), found, place, account, credentials)
+            try:
+                await sign_in(self._services(host), found, place, account, credentials)
+            except InterlockError:
+                raise
+            except Exception as error:
+                # A flow author's code may raise anything, the password in its words included: not chained, and cut out.
+                said = str(error).replace(credentials.password, "…") if credentials.password else str(error)
+                first = (said.strip().splitlines() or [type(error).__name__])[0]
+                raise NotReady(f"The site did not let {account} in: {first[:200]}") from None
 
     # -- stops --------------------------------------------------------------------------------------------------------
     async def stop(

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page
 
-from flows.effect import Material, Write
+from flows.effect import Category, ClientKey, Material, Write
 from flows.flow import DialogRule, Identity, Intent, Submit, view
 from flows.observations import CouldNotLook, NoLook, NotFound, Observation
 from flows.pages import ComposerPage, ReadOnlyPage
@@ -269,6 +269,24 @@ def _unguarded(flow: type[PlaygroundForm] | type[PlaygroundAutosave]) -> Any:
 class NothingGuaranteed(PlaygroundForm):
     name = "odd-nothing-guaranteed"
     contract = _unguarded(PlaygroundForm)
+
+
+class Keyed(PlaygroundForm):
+    """As if the site honoured an idempotency key."""
+
+    name = "odd-keyed"
+    contract = replace(
+        PlaygroundForm.contract,
+        category=Category.WRITE_WITH_KEY,
+        key=ClientKey(
+            header="Idempotency-Key",
+            field=None,
+            scope="the account",
+            lifetime_s=86_400,
+            attempts=3,
+            same_fields=("title", "body"),
+        ),
+    )
 
 
 class SavesOnly(PlaygroundAutosave):
