@@ -53,6 +53,7 @@ from executor.settings import Settings
 from flows import flow as vocabulary
 from flows.flow import Credentials, Flow, Payload
 from flows.registry import Registry, RegistryError
+from flows.wire import origin_of_url
 
 
 @dataclass(frozen=True)
@@ -247,8 +248,8 @@ class Executor:
                 await sign_in(self._services(host), found, place, account, credentials)
             except InterlockError:
                 raise
-            except Exception as error:
-                # A flow author's code may raise anything, the password in its words included: not chained, and cut out.
+            except Exception as error:  # noqa: BLE001  a flow author's code may raise anything
+                # The password in its words included: it is cut out, and what is not cut is not chained.
                 said = str(error).replace(credentials.password, "…") if credentials.password else str(error)
                 first = (said.strip().splitlines() or [type(error).__name__])[0]
                 raise NotReady(f"The site did not let {account} in: {first[:200]}") from None
@@ -266,8 +267,15 @@ class Executor:
         """Let nothing be claimed or released: of a flow, of an account at a destination, or (neither given) at all."""
         if (destination is None) != (account is None):
             raise BadInput("A stop for an account needs both the site and the account.")
-        key = account_key(destination, account) if destination is not None and account is not None else None
-        return await self.ledger.stop(by=by, why=why, flow=flow, account_key=key)
+        # In the spelling of the record: a stop in any other would be in force and hold nothing.
+        key = None
+        if destination is not None and account is not None:
+            try:
+                key = account_key(origin_of_url(destination), account.strip())
+            except ValueError as error:
+                raise BadInput(f"{error}.") from error
+        named = await self._name_of(flow) if flow is not None else None
+        return await self.ledger.stop(by=by, why=why, flow=named, account_key=key)
 
     async def lift(self, stop: str, *, by: Actor, why: str) -> Stop:
         return await self.ledger.lift(stop, by=by, why=why)
@@ -298,12 +306,24 @@ class Executor:
     # -- parts --------------------------------------------------------------------------------------------------------
     def _flow(self, name: str) -> Flow[Any]:
         try:
-            return self.flows.get(name)
+            flow = self.flows.get(name)
         except RegistryError as error:
+            raise BadInput(str(error)) from error
+        if type(flow) not in _LOADED:
+            _LOADED[type(flow)] = flow.code_digest()
+        return flow
+
+    async def _name_of(self, flow: str) -> str:
+        """A flow's name in the record. One that cannot be loaded any more is known by its operations."""
+        try:
+            return self.flows.canonical(flow)
+        except RegistryError as error:
+            if any(operation.flow.name == flow for operation in await self.operations()):
+                return flow
             raise BadInput(str(error)) from error
 
     def _binding(self, reference: str, flow: Flow[Any]) -> FlowBinding:
-        return FlowBinding(name=self.flows.canonical(reference), version=flow.version, code_digest=flow.code_digest())
+        return FlowBinding(name=self.flows.canonical(reference), version=flow.version, code_digest=_LOADED[type(flow)])
 
     def _services(self, host: BrowserHost) -> Services:
         settings = self.settings
@@ -460,5 +480,8 @@ def _for_the_flow(operation: Operation, flow: Flow[Any]) -> vocabulary.Intent[An
     )
 
 
+_LOADED: dict[type[Flow[Any]], str] = {}
+"""The digest of each flow's code as it was when this process loaded it. The file may have changed since, and what would
+run here is what was loaded: an approval for what the file holds now is not for that (B1)."""
 _ITSELF = Actor(ActorKind.EXECUTOR, "interlock")
 __all__ = ["Ended", "Executor", "StepEvent", "exit_of", "redactor_for"]

@@ -245,12 +245,16 @@ async def test_no_secret_is_in_any_byte_that_was_written(
         for manifest in manifests
         for entry in manifest.entries
         for item in entry.items
-        if item.kind in (ItemKind.DOM, ItemKind.ACCESSIBILITY, ItemKind.SCREENSHOT)
+        if item.kind is not ItemKind.WIRE_LOG
     }
+    titles = {entry.title for manifest in manifests for entry in manifest.entries}
     payload = [TITLE, *BODY.splitlines()]
     for where, data in _everything_under(desk.settings.home):
         if where.name in on_pages or where.name.startswith("ledger.sqlite"):
             continue
+        if where.name == "manifest.json":  # names the pages by their titles, and holds nothing else of them
+            for title in titles:
+                data = data.replace(json.dumps(title, ensure_ascii=False).encode(), b"")
         for value in payload:
             assert not [form for form in _forms(value) if form in data], f"payload is in {where}"
     for where, text in texts.items():

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sqlite3
+import sys
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -15,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from checks import assert_without_payload, nothing_dispatched, odd
+from checks import ODD, assert_without_payload, nothing_dispatched, odd
 from desk import PERSON, Desk
 
 from evidence.store import FileStore
@@ -281,7 +282,7 @@ async def test_what_stands_in_the_way(desk: Desk) -> None:
 
         for where in (
             {"flow": "playground-form"},
-            {"destination": desk.site, "account": "editor"},
+            {"destination": f"{desk.site.upper()}/new?from=mail", "account": " editor"},
             {},
         ):
             stop = await executor.stop(by=PERSON, why="somebody complained", **where)
@@ -291,23 +292,67 @@ async def test_what_stands_in_the_way(desk: Desk) -> None:
             assert ended.receipt.reason.because == (stop.id,)
             await executor.lift(stop.id, by=PERSON, why="settled")
             await refused(executor, other, Refusal.ACCOUNT_BUSY)  # what stood behind the stop
+        with pytest.raises(BadInput, match="playground-form"):
+            await executor.stop(by=PERSON, why="somebody complained", flow="playground-from")
         elsewhere = await executor.stop(by=PERSON, why="another flow", flow="playground-spa")
         await refused(executor, other, Refusal.ACCOUNT_BUSY)
         await executor.lift(elsewhere.id, by=PERSON, why="settled")
     assert truth.requests() == [], "something was asked of the site"
 
 
-async def test_code_that_changed_after_the_approval_does_not_run(desk: Desk, tmp_path: Path) -> None:
-    """In the process that had the old code loaded, and in one that never did."""
-    copy = tmp_path / "my_flow.py"
-    shutil.copy(odd("").removesuffix(":"), copy)
-    flow = f"{copy}:DoesNothing"
+APPROVE = """
+import asyncio, sys
+from pathlib import Path
+from executor.model.operation import Actor, ActorKind
+from executor.service import Executor
+from executor.settings import Settings
+
+async def main(home, keys, flow, site, task):
+    person = Actor(ActorKind.PERSON, "somebody else")
+    async with Executor(Settings(home=Path(home), key_folder=Path(keys))) as executor:
+        payload = {"title": f"Notice: {task}", "body": "It stands below."}
+        proposed = await executor.propose(
+            flow=flow, destination=site, account="editor", payload=payload, task=task, by=person
+        )
+        operation = proposed.operation
+        await executor.approve(operation.id, by=person, fingerprint=operation.fingerprint)
+        print(operation.id)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def test_code_that_is_not_what_was_approved_does_not_run(desk: Desk, tmp_path: Path) -> None:
+    """Changed after the approval; and the other way about, approved as the file is now by somebody whose program had
+    not loaded what it was before."""
+    file = tmp_path / "my_flow.py"
+    shutil.copy(ODD.removesuffix(":"), file)
+    flow, truth = f"{file}:DoesNothing", desk.playground.truth
+
+    def change() -> None:
+        with file.open("a", encoding="utf-8") as stream:
+            stream.write("# one line more\n")
+
+    async def approved_elsewhere(task: str) -> Operation:
+        settings = desk.settings
+        given = (settings.home, settings.key_folder, flow, desk.site, task)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", APPROVE, *map(str, given), stdout=asyncio.subprocess.PIPE
+        )
+        said, _ = await process.communicate()
+        assert process.returncode == 0
+        return await executor.operation(said.decode().strip())
+
     async with desk.executor() as executor:
-        operation = await desk.approved(executor, flow)
-        with copy.open("a", encoding="utf-8") as file:
-            file.write("# one line more\n")
+        operation = await approved_elsewhere("before")
+        change()
         ended = await refused(executor, operation, Refusal.FLOW_CHANGED)
-        await nothing_dispatched(executor, ended, desk.playground.truth, Refusal.FLOW_CHANGED, exit=Exit.REFUSED)
+        await nothing_dispatched(executor, ended, truth, Refusal.FLOW_CHANGED, exit=Exit.REFUSED)
+        change()
+        operation = await approved_elsewhere("after")
+        ended = await refused(executor, operation, Refusal.FLOW_CHANGED)
+        await nothing_dispatched(executor, ended, truth, Refusal.FLOW_CHANGED, exit=Exit.REFUSED)
+    assert truth.requests() == []
 
 
 async def test_a_finished_operation_is_not_run_again(desk: Desk) -> None:
