@@ -29,6 +29,7 @@ _WORDS = {
     Reason.UNLISTED_FETCH: "the view does not list this address",
     Reason.READ_BUDGET_SPENT: "the view's reads are used up",
     Reason.BUDGET_SPENT: "one effect was already let through",
+    Reason.CONTENT_CLOSED: "the effect is on its way, and no save may change what it makes public",
     Reason.MATERIAL_DIFFERS: "the content differs from what was approved",
     Reason.SESSION_DIFFERS: "the session differs from the one whose account was read",
     Reason.LEDGER_REFUSED: "the ledger did not record it, so it may not leave",

@@ -126,6 +126,7 @@ class Exchange:
         decision = state.decide(request)
         self._flight.arriving = False
         self._flight.writing = decision.kind in (Kind.SUPPORTING, Kind.TRAILING, Kind.LOGIN, Kind.WATCHED)
+        self._flight.saving = decision.passes and decision.write is not None and decision.write.material is not None
         self._record(decision)
         try:
             if decision.kind is Kind.EFFECT:
@@ -236,6 +237,8 @@ class Exchange:
         """A declared write: a connection of its own, sent once, whatever becomes of it."""
         state, request, write = self._state, self._request, decision.write
         assert self._sequence is not None
+        if self._flight.saving and state.content_closed:
+            return self._answer_refused(Reason.CONTENT_CLOSED)
         upstream = await state.pool.fresh(self._site)
         sent = whole = False
         try:
@@ -253,6 +256,11 @@ class Exchange:
             first = await anext(pieces, b"")
             if not state.holds(generation, decision):
                 raise _Superseded
+            if self._flight.saving:
+                if state.content_closed:
+                    return self._answer_refused(Reason.CONTENT_CLOSED)
+                state.doubtful[self._sequence] = None
+            left_at = time.monotonic()
             state.log.leaving(self._sequence)
             sent = True
             upstream.stream.write(begun + upstream.body(first) if first else begun)
@@ -267,6 +275,8 @@ class Exchange:
             if answer.complete:
                 whole = True
                 upstream.answered()
+                if self._flight.saving:
+                    state.doubtful[self._sequence] = time.monotonic()
         except (UpstreamLost, ConnectionError) as error:
             if isinstance(error, BrowserGone):
                 raise
@@ -281,10 +291,10 @@ class Exchange:
                 if late or state.log[self._sequence].left_until is None:
                     state.log.left(self._sequence)
         if keep and write is not None:
-            self._carry(write_answer=answer, decision=decision)
+            self._carry(write_answer=answer, decision=decision, left_at=left_at)
         return answer.complete and self._head.keeps_alive
 
-    def _carry(self, *, write_answer: RelayedAnswer, decision: Decision) -> None:
+    def _carry(self, *, write_answer: RelayedAnswer, decision: Decision, left_at: float) -> None:
         kept = write_answer.kept
         if (
             decision.write is None
@@ -295,7 +305,9 @@ class Exchange:
             or not self._request.body_known
         ):
             return
-        self._state.carry(Carried(self._sequence, decision.write, self._request, kept))
+        self._state.carry(
+            Carried(self._sequence, decision.write, self._request, kept, left_at, answered_at=time.monotonic())
+        )
 
     async def _read(self, generation: int, decision: Decision) -> bool:
         """A safe request. Browsers re-send what dies on a reused connection; here only a subresource GET is, once."""

@@ -150,6 +150,17 @@ class Gate:
         return tuple(self._state.carried)
 
     @property
+    def doubtful(self) -> tuple[float | None, ...]:
+        """Writes with content that left, and that the site may or may not have applied: one entry each, the monotonic
+        time of a whole answer that was not a success (or was not kept), None where no whole answer came."""
+        return tuple(self._state.doubtful.values())
+
+    @property
+    def saves(self) -> int:
+        """Writes with content that are under way: let through, and not answered yet."""
+        return self._state.saves
+
+    @property
     def carried_dropped(self) -> int:
         """How many of them were dropped for want of memory, the oldest first."""
         return self._state.carried_dropped

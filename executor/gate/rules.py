@@ -90,6 +90,8 @@ class Reason(StrEnum):
     READ_BUDGET_SPENT = "read_budget_spent"
     # What the door and the carrying say.
     BUDGET_SPENT = "budget_spent"
+    CONTENT_CLOSED = "content_closed"
+    """A save that carries content, once a candidate for the effect has come: what was compared would change."""
     MATERIAL_DIFFERS = "material_differs"
     SESSION_DIFFERS = "session_differs"
     LEDGER_REFUSED = "ledger_refused"

@@ -41,12 +41,16 @@ BeforeWrite = Callable[[OutgoingRequest, Write], Awaitable[None]]
 @dataclass(frozen=True)
 class Carried:
     """A supporting write that succeeded (2xx or 3xx, a whole answer) and may have carried content ahead of the
-    effect. `sequence` is its number in the wire log, by which the list is ordered."""
+    effect. `sequence` is its number in the wire log, by which the list is ordered; `left_at` (its first byte) and
+    `answered_at` are seconds of the monotonic clock, which tell whether the site may have applied two in either
+    order."""
 
     sequence: int
     write: Write
     request: OutgoingRequest
     answer: Answer
+    left_at: float = 0.0
+    answered_at: float = 0.0
 
     @property
     def size(self) -> int:
@@ -62,6 +66,8 @@ class InFlight:
         """Its body is still coming, or it is not decided yet."""
         self.writing = False
         """It is a write that passed."""
+        self.saving = False
+        """It is one that carries content."""
         self.cut: Callable[[], None] | None = None
         """Ends its answer, where that is a stream."""
         self.streams: Callable[[], bool] = bool
@@ -92,6 +98,11 @@ class GateState:
         self.proof = PathProof()
         self.carried: list[Carried] = []
         self.carried_dropped = 0
+        self.doubtful: dict[int, float | None] = {}
+        """Writes with content that left and are not in `carried`, by sequence: when a whole answer came, None for those
+        without one. The site may have applied any of them."""
+        self.content_closed = False
+        """A candidate has come in this phase: no write that carries content begins to leave any more."""
         self.generation = 0
         """Raised by every change of phase: a decision holds for its own generation only."""
         self.closing = False
@@ -160,6 +171,7 @@ class GateState:
             self.door = door
         self._reads = 0
         self._trailing_until = 0.0
+        self.content_closed = False
         if phase is Phase.ARMED:
             self.released_hangs.clear()
             self.candidate_seen.clear()
@@ -177,6 +189,11 @@ class GateState:
         if self.phase is Phase.ARMED:
             arriving = sum(1 for one in self.in_flight if one.arriving and could_be_effect(self.rules, one.request))
         return arriving + len(self.doors)
+
+    @property
+    def saves(self) -> int:
+        """Writes with content that are under way."""
+        return sum(1 for one in self.in_flight if one.saving)
 
     @property
     def is_quiet(self) -> bool:
@@ -203,13 +220,16 @@ class GateState:
         return True
 
     def carry(self, carried: Carried) -> None:
-        """Keep a supporting write for the release to read. Over the limit the oldest go: the last one of an item
-        wins, and a missing one never makes material look approved."""
+        """Keep a supporting write for the release to read. Over the limit the oldest go, and are doubtful from then
+        on: a missing one must not make material look approved."""
+        self.doubtful.pop(carried.sequence, None)
         self.carried.append(carried)
         self.carried.sort(key=lambda one: one.sequence)
         while sum(one.size for one in self.carried) > self.limits.carried_total_bytes:
-            self.carried.pop(0)
+            dropped = self.carried.pop(0)
             self.carried_dropped += 1
+            if dropped.write.material is not None:
+                self.doubtful[dropped.sequence] = dropped.answered_at
 
     # The door
 
@@ -218,6 +238,7 @@ class GateState:
         decision, so that candidates reach the door in the order in which they became whole."""
         task = asyncio.get_running_loop().create_task(self._through(door, candidate))
         self.doors.add(task)
+        self.content_closed = True
         task.add_done_callback(self._door_done)
         self.candidate_seen.set()
         self.changed()

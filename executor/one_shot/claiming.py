@@ -91,6 +91,7 @@ async def arm(run: Run) -> None:
     terms = Terms(
         attempt=run.claimed.id,
         actor=run.actor,
+        ready=lambda: _no_save_under_way(run),
         check=lambda request: _check(run, request),
         describe=lambda _request: _describe(run),
         read=run.contract.read_answer,
@@ -193,11 +194,20 @@ def _there_already(run: Run, observation: Observation) -> tuple[Item, ...]:
     )
 
 
+async def _no_save_under_way(run: Run) -> None:
+    """Wait, for a while, until every save of content is answered. What is under way then is doubtful to `_check`, and
+    from the candidate's coming on no other may leave."""
+    assert run.gate is not None
+    gate = run.gate
+    await gate.until(lambda: gate.saves == 0, run.services.settings.connect_s)
+
+
 def _check(run: Run, request: OutgoingRequest) -> Mismatch | None:
     """What the door compares (C3): the material, the session, and that this is the request the flow declares."""
     assert run.gate is not None
     try:
-        shown = on_the_wire(run.flow.effect, request, run.gate.carried, run.operation.intent.material)
+        approved, gate = run.operation.intent.material, run.gate
+        shown = on_the_wire(run.flow.effect, request, gate.carried, approved, gate.doubtful)
         material_sha256 = digest("material", dict(shown.shown))
     except Exception as error:  # noqa: BLE001  a flow author's reader: what cannot be read cannot be compared
         return Mismatch(NotSent.MATERIAL_DIFFERS, (f"unreadable ({type(error).__name__})",))

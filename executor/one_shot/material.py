@@ -23,23 +23,45 @@ class OnTheWire:
     unseen: tuple[str, ...]
 
 
-def on_the_wire(effect: Effect, request: OutgoingRequest, carried: Sequence[Carried], approved: Material) -> OnTheWire:
+def on_the_wire(
+    effect: Effect,
+    request: OutgoingRequest,
+    carried: Sequence[Carried],
+    approved: Material,
+    doubtful: Sequence[float | None] = (),
+) -> OnTheWire:
     """Compare. A field of the effect request counts before one carried ahead; among those carried ahead the last
     successful one for the effect's item wins. A field that was not approved at all is a difference. Raises what the
-    flow's readers raise."""
-    shown: dict[str, Any] = {}
+    flow's readers raise.
+
+    A save wins over an earlier one only when it left after that one's answer: of two that overlap the site may have
+    applied either last, so both are compared. The `doubtful` (see `Gate.doubtful`) may have been applied too: a field
+    that the effect request does not show differs, unless a successful save left after their answer.
+    """
+    own = dict(effect.material(request))
+    ahead: dict[str, list[tuple[float, Any]]] = {}
+    doubts = list(doubtful)
+    last = float("-inf")
     item = effect.item(request)
-    if item is not None:
-        for ahead in carried:
-            write = ahead.write
-            if write.material is None or write.item is None or not 200 <= ahead.answer.status < 300:
-                continue
-            if write.item(ahead.request, ahead.answer) == item:
-                shown.update(write.material(ahead.request, ahead.answer))
-    shown.update(effect.material(request))
-    differs = tuple(sorted(name for name, value in shown.items() if not _equal(approved, name, value)))
+    for save in carried if item is not None else ():
+        write = save.write
+        if write.material is None or write.item is None:
+            continue
+        if not 200 <= save.answer.status < 300:
+            doubts.append(save.answered_at)
+        elif write.item(save.request, save.answer) == item:
+            last = max(last, save.left_at)
+            for name, value in write.material(save.request, save.answer).items():
+                overlapping = [one for one in ahead.get(name, ()) if one[0] > save.left_at]
+                ahead[name] = [*overlapping, (save.answered_at, value)]
+    shown = {name: values[-1][1] for name, values in ahead.items()} | own
+    compared = {name: [value for _, value in values] for name, values in ahead.items()}
+    compared |= {name: [value] for name, value in own.items()}
+    differs = [name for name, values in compared.items() if not all(_equal(approved, name, one) for one in values)]
+    if item is not None and any(answered is None or answered > last for answered in doubts):
+        differs += [f"{name} (a save without a success)" for name in approved if name not in own]
     unseen = tuple(sorted(name for name in approved if name not in shown))
-    return OnTheWire(shown, differs, unseen)
+    return OnTheWire(shown, tuple(sorted(differs)), unseen)
 
 
 def differences(approved: Material, read: Material) -> tuple[str, ...]:

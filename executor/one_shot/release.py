@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -49,11 +49,13 @@ class Mismatch:
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """What one release is bound to. `check` compares the request (None: it is as approved), `describe` gives the
-    record of it that goes into the ledger, `read` is the contract's reading. Times in seconds."""
+    """What one release is bound to. `ready` waits, within a bound, until what `check` reads is complete; `check`
+    compares the request (None: it is as approved), `describe` gives the record of it that goes into the ledger, `read`
+    is the contract's reading. Times in seconds."""
 
     attempt: str
     actor: Actor
+    ready: Callable[[], Awaitable[None]]
     check: Callable[[OutgoingRequest], Mismatch | None]
     describe: Callable[[OutgoingRequest], Mapping[str, Any]]
     read: Callable[[OutgoingRequest, Answer], Meaning]
@@ -133,6 +135,7 @@ class Release:
         self._report("spooled")
 
         # 2. Compare.
+        await terms.ready()
         if mismatch := terms.check(request):
             account.mismatch = mismatch
             session = mismatch.reason is NotSent.SESSION_DIFFERS
