@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any, Self
 from urllib.parse import urlencode
 
+from child import Shape
 from desk import PERSON
 from sqlalchemy import Connection, Engine, event
 
@@ -178,6 +179,10 @@ class Bench:
         left = (moment - await self.ledger.now()).total_seconds()
         await asyncio.sleep(max(left, 0) + 0.01)
         assert await self.ledger.now() >= moment
+
+
+def shape(operation: Operation) -> Shape:
+    return operation.state.dispatch, operation.state.transmission, operation.state.outcome
 
 
 def form(title: str = TITLE) -> bytes:

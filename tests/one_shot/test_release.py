@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from desk import PERSON
-from release_kit import Bench, Got, Held, at_commit, bench, form, really_commit
+from child import NOT_SENT, SUCCEEDED, UNKNOWN, Shape
+from release_kit import Got, Held, at_commit, bench, form, really_commit, shape
 from sqlalchemy import Connection
 
 from executor.gate.rules import Phase
 from executor.ledger.ledger import CommitUncertain
-from executor.model.operation import Disposition, Operation
 from executor.model.reasons import NotSent, Unsure
 from executor.model.retry import Permits, RetryReason, eligibility
 from executor.model.transitions import Dispatch, Outcome, Transmission
@@ -30,36 +26,17 @@ from executor.one_shot.recovery import settle_open_attempts
 from flows.effect import Meaning
 from flows.wire import Answer, OutgoingRequest
 
-Make = Callable[..., AbstractAsyncContextManager[Bench]]
-
 
 @pytest.fixture(scope="session")
 def browser() -> None:
     """In place of the fixture that skips where there is none."""
 
 
-@pytest.fixture
-def make(tmp_path: Path) -> Make:
-    @asynccontextmanager
-    async def made(**given: Any) -> AsyncIterator[Bench]:
-        async with bench(tmp_path, **given) as one:
-            yield one
-
-    return made
-
-
-def shape(operation: Operation) -> tuple[Dispatch, Transmission | None, Outcome]:
-    return operation.state.dispatch, operation.state.transmission, operation.state.outcome
-
-
-SUCCEEDED = (Dispatch.COMPLETED, Transmission.ANSWERED, Outcome.SUCCEEDED)
-NOT_SENT = (Dispatch.COMPLETED, Transmission.NONE_PROVEN, Outcome.UNOBSERVED)
-UNKNOWN = (Dispatch.COMPLETED, Transmission.POSSIBLE, Outcome.UNKNOWN)
 ANSWERED_UNKNOWN = (Dispatch.COMPLETED, Transmission.ANSWERED, Outcome.UNKNOWN)
 
 
-async def test_one_candidate_is_released_written_answered_and_judged(make: Make) -> None:
-    async with make() as one:
+async def test_one_candidate_is_released_written_answered_and_judged(tmp_path: Path) -> None:
+    async with bench(tmp_path) as one:
         assert await one.publish() == Got(302)
         assert shape(await one.judged()) == SUCCEEDED
         assert one.site.posts == [form()]
@@ -70,8 +47,8 @@ async def test_one_candidate_is_released_written_answered_and_judged(make: Make)
 # -- two at a time ---------------------------------------------------------------------------------------------------
 
 
-async def test_of_candidates_at_the_same_instant_one_leaves(make: Make) -> None:
-    async with make() as one:
+async def test_of_candidates_at_the_same_instant_one_leaves(tmp_path: Path) -> None:
+    async with bench(tmp_path) as one:
         got = await asyncio.gather(*(one.publish() for _ in range(5)))
         assert sorted(answer.interlock or "" for answer in got) == ["", *["budget_spent"] * 4]
         assert shape(await one.judged()) == SUCCEEDED
@@ -80,8 +57,8 @@ async def test_of_candidates_at_the_same_instant_one_leaves(make: Make) -> None:
 
 
 @pytest.mark.parametrize("point", ["connect", "write", "answer"])
-async def test_a_second_candidate_while_the_first_is_inside_does_not_leave(make: Make, point: str) -> None:
-    async with make() as one:
+async def test_a_second_candidate_while_the_first_is_inside_does_not_leave(tmp_path: Path, point: str) -> None:
+    async with bench(tmp_path) as one:
         held = Held(one.release, point)
         one.gate.enter(Phase.ARMED, door=held)
         first = asyncio.create_task(one.publish())
@@ -97,9 +74,9 @@ async def test_a_second_candidate_while_the_first_is_inside_does_not_leave(make:
 
 
 @pytest.mark.parametrize("point", ["connect", "commit", "write", "answer"])
-async def test_cancelling_the_caller_changes_nothing(make: Make, point: str) -> None:
+async def test_cancelling_the_caller_changes_nothing(tmp_path: Path, point: str) -> None:
     """Once the budget is taken, what was begun ends: no `released` with nothing written, and no second write."""
-    async with make() as one:
+    async with bench(tmp_path) as one:
         held = Held(one.release, point)
         one.gate.enter(Phase.ARMED, door=held)
         with at_commit(held.stop_commit, number=1 if point == "commit" else 99):
@@ -132,9 +109,11 @@ CLOSED_UNDER = {
 
 
 @pytest.mark.parametrize("point", CLOSED_UNDER)
-async def test_a_gate_that_is_closed_by_force_under_the_release_leaves_a_true_record(make: Make, point: str) -> None:
+async def test_a_gate_that_is_closed_by_force_under_the_release_leaves_a_true_record(
+    tmp_path: Path, point: str
+) -> None:
     posts, expected, reason = CLOSED_UNDER[point]
-    async with make(limits={"door_grace_s": 0.0}) as one:
+    async with bench(tmp_path, limits={"door_grace_s": 0.0}) as one:
         one.site.answer = b""
         held = Held(one.release, point)
         one.gate.enter(Phase.ARMED, door=held)
@@ -163,8 +142,8 @@ def fail_after_all(connection: Connection) -> None:
     raise OSError("the connection was lost after COMMIT was sent")
 
 
-async def test_a_commit_that_fails_writes_nothing_and_is_read_back_as_not_made(make: Make) -> None:
-    async with make() as one:
+async def test_a_commit_that_fails_writes_nothing_and_is_read_back_as_not_made(tmp_path: Path) -> None:
+    async with bench(tmp_path) as one:
         with at_commit(fail):
             assert (await one.publish()).interlock == "ledger_refused"
         account = one.release.account
@@ -177,8 +156,8 @@ async def test_a_commit_that_fails_writes_nothing_and_is_read_back_as_not_made(m
         assert eligibility(operation).permits is Permits.FRESH_APPROVAL
 
 
-async def test_a_commit_that_was_made_and_reported_as_failed_writes_nothing_and_is_proven(make: Make) -> None:
-    async with make() as one:
+async def test_a_commit_that_was_made_and_reported_as_failed_writes_nothing_and_is_proven(tmp_path: Path) -> None:
+    async with bench(tmp_path) as one:
         with at_commit(fail_after_all):
             assert (await one.publish()).interlock == "ledger_refused"
         assert one.release.account.unsure is Unsure.COMMIT_UNCERTAIN
@@ -191,8 +170,8 @@ async def test_a_commit_that_was_made_and_reported_as_failed_writes_nothing_and_
         assert eligibility(operation).reason is RetryReason.RELEASE_SPENT
 
 
-async def test_an_uncertain_commit_beside_another_write_that_left_stays_possible(make: Make) -> None:
-    async with make() as one:
+async def test_an_uncertain_commit_beside_another_write_that_left_stays_possible(tmp_path: Path) -> None:
+    async with bench(tmp_path) as one:
         assert one.run.claimed is not None
         await one.ledger.expose(one.run.claimed.id, by=one.run.actor, write="autosave", url=one.site.url)
         with at_commit(fail_after_all):
@@ -202,8 +181,8 @@ async def test_an_uncertain_commit_beside_another_write_that_left_stays_possible
         assert one.site.written == 0
 
 
-async def test_a_slow_commit_is_not_written_under_and_stays_unknown(make: Make) -> None:
-    async with make(write_within_s=0.2) as one:
+async def test_a_slow_commit_is_not_written_under_and_stays_unknown(tmp_path: Path) -> None:
+    async with bench(tmp_path, write_within_s=0.2) as one:
         with at_commit(lambda _connection: time.sleep(0.3)):
             publishing = asyncio.create_task(one.publish())
             await one.release.taken.wait()
@@ -216,9 +195,9 @@ async def test_a_slow_commit_is_not_written_under_and_stays_unknown(make: Make) 
         assert await publishing == Got(None)
 
 
-async def test_an_unknown_never_stands_without_its_stop(make: Make) -> None:
+async def test_an_unknown_never_stands_without_its_stop(tmp_path: Path) -> None:
     """The process may die between the two commits, so the stop comes first (C10)."""
-    async with make(write_within_s=0.2) as one:
+    async with bench(tmp_path, write_within_s=0.2) as one:
         with at_commit(lambda _connection: time.sleep(0.3)):
             publishing = asyncio.create_task(one.publish())
             await one.release.taken.wait()
@@ -234,8 +213,8 @@ async def test_an_unknown_never_stands_without_its_stop(make: Make) -> None:
         await publishing
 
 
-async def test_two_recoveries_at_once_settle_it_once(make: Make) -> None:
-    async with make(write_within_s=0.2) as one:
+async def test_two_recoveries_at_once_settle_it_once(tmp_path: Path) -> None:
+    async with bench(tmp_path, write_within_s=0.2) as one:
         with at_commit(lambda _connection: time.sleep(0.3)):
             publishing = asyncio.create_task(one.publish())
             await one.release.taken.wait()
@@ -255,153 +234,11 @@ async def test_two_recoveries_at_once_settle_it_once(make: Make) -> None:
         await publishing
 
 
-# -- refused between claim and release -------------------------------------------------------------------------------
-
-
-async def _revoke(one: Bench) -> None:
-    await one.ledger.revoke(one.operation.id, by=PERSON, why="not any more")
-
-
-async def _let_the_approval_run_out(one: Bench) -> None:
-    approval = (await one.ledger.operation(one.operation.id)).approval
-    assert approval is not None
-    await one.until(approval.expires)
-
-
-async def _let_the_deadline_pass(one: Bench) -> None:
-    assert one.operation.intent.deadline is not None
-    await one.until(one.operation.intent.deadline)
-
-
-async def _let_the_lease_run_out(one: Bench) -> None:
-    assert one.run.lease is not None
-    await one.until(one.run.lease.until)
-
-
-async def _recover(one: Bench) -> None:
-    settled = await settle_open_attempts(one.ledger, by=PERSON, expired_only=False)
-    assert [operation.id for operation in settled] == [one.operation.id]
-
-
-async def _abandon(one: Bench) -> None:
-    found = await one.ledger.operation(one.operation.id)
-    await one.ledger.dispose(found.id, Disposition.ABANDONED, by=PERSON, why="not any more", version=found.version)
-
-
-REFUSALS: dict[str, tuple[Callable[[Bench], Awaitable[Any]], NotSent]] = {
-    "stop everything": (lambda one: one.ledger.stop(by=PERSON, why="stop"), NotSent.STOPPED),
-    "stop the flow": (lambda one: one.ledger.stop(by=PERSON, why="stop", flow="playground-form"), NotSent.STOPPED),
-    "stop the account": (
-        lambda one: one.ledger.stop(by=PERSON, why="stop", account_key=one.operation.account_key),
-        NotSent.STOPPED,
-    ),
-    "approval revoked": (_revoke, NotSent.APPROVAL_ENDED),
-    "approval expired": (_let_the_approval_run_out, NotSent.APPROVAL_ENDED),
-    "deadline passed": (_let_the_deadline_pass, NotSent.DEADLINE_PASSED),
-    "lease run out": (_let_the_lease_run_out, NotSent.LEASE_LOST),
-    "settled by recovery": (_recover, NotSent.LEASE_LOST),
-    "abandoned": (_abandon, NotSent.LEDGER_REFUSED),
-}
-SOON_S = 3.0
-"""Long enough to get to the release on a busy machine, short enough to wait for."""
-
-
-@pytest.mark.parametrize("case", REFUSALS)
-async def test_what_changes_between_claim_and_release_is_refused_there(make: Make, case: str) -> None:
-    happens, reason = REFUSALS[case]
-    given: dict[str, dict[str, Any]] = {
-        "approval expired": {"valid_for_s": SOON_S},
-        "deadline passed": {"deadline": datetime.now(UTC) + timedelta(seconds=SOON_S)},
-        "lease run out": {"lease_s": SOON_S, "write_within_s": 0.5},
-    }
-    async with make(**given.get(case, {})) as one:
-        await happens(one)
-        assert (await one.publish()).interlock == "ledger_refused"
-        # Refusing gives nothing back: there is no second try, not even for a request that would pass now.
-        assert (await one.publish()).interlock == "budget_spent"
-        assert shape(await one.judged()) == NOT_SENT
-        assert one.run.not_sent is reason
-        assert one.site.written == 0
-        assert "released" not in await one.kinds()
-
-
-async def test_an_operation_that_is_not_stopped_is_not_held_up_by_another_ones_stop(make: Make) -> None:
-    async with make() as one:
-        await one.ledger.stop(by=PERSON, why="stop", flow="another-flow")
-        await one.ledger.stop(by=PERSON, why="stop", account_key="https://elsewhere.example|editor")
-        assert await one.publish() == Got(302)
-        assert shape(await one.judged()) == SUCCEEDED
-
-
-# -- refused by what the request carries, or for want of a host --------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("wrong", "said", "reason"),
-    [
-        ({"title": "Office closed on Fridax"}, "material_differs", NotSent.MATERIAL_DIFFERS),
-        ({"session": "another"}, "session_differs", NotSent.SESSION_DIFFERS),
-    ],
-)
-async def test_a_refusal_does_not_give_the_budget_back(
-    make: Make, wrong: dict[str, str], said: str, reason: NotSent
-) -> None:
-    async with make() as one:
-        assert (await one.publish(**wrong)).interlock == said
-        assert (await one.publish()).interlock == "budget_spent"
-        assert shape(await one.judged()) == NOT_SENT
-        assert one.run.not_sent is reason
-        assert one.site.written == 0
-
-
-async def test_a_dead_host_is_known_before_anything_is_committed(make: Make) -> None:
-    async with make() as one:
-        await one.site.close()
-        assert (await one.publish()).interlock == "host_unreachable"
-        assert shape(await one.judged()) == NOT_SENT
-        assert one.run.not_sent is NotSent.HOST_UNREACHABLE
-        assert "released" not in await one.kinds()
-
-
-async def test_a_host_that_does_not_take_the_connection_is_not_waited_for(make: Make) -> None:
-    async with make(connect_s=0.2) as one:
-        held = Held(one.release, "connect")
-        one.gate.enter(Phase.ARMED, door=held)
-        assert (await one.publish()).interlock == "host_unreachable"
-        assert shape(await one.judged()) == NOT_SENT
-        assert one.run.not_sent is NotSent.HOST_UNREACHABLE
-        assert one.site.written == 0
-
-
-async def test_a_phase_that_ends_between_commit_and_write_is_proven_unwritten(make: Make) -> None:
-    async with make() as one:
-        one.at["released"] = lambda: one.gate.enter(Phase.SHUT)
-        assert (await one.publish()).interlock == "upstream_failed"
-        assert shape(await one.judged()) == NOT_SENT
-        assert one.run.not_sent is NotSent.NOTHING_WRITTEN
-        assert one.site.written == 0
-        assert (await one.kinds())[-3:] == ["released", "nothing_written", "closed"]
-
-
-async def test_nothing_written_beside_another_write_that_left_is_unknown(make: Make) -> None:
-    async with make() as one:
-        assert one.run.claimed is not None
-        await one.ledger.expose(one.run.claimed.id, by=one.run.actor, write="autosave", url=one.site.url)
-        one.at["released"] = lambda: one.gate.enter(Phase.SHUT)
-        publishing = asyncio.create_task(one.publish())
-        await one.release.taken.wait()
-        assert shape(await one.judged()) == UNKNOWN
-        assert one.run.unsure is Unsure.OTHER_WRITE_LEFT
-        assert one.site.written == 0
-        one.gate.let_go()
-        assert await publishing == Got(None)
-
-
 # -- disarming -------------------------------------------------------------------------------------------------------
 
 
-async def test_disarmed_before_a_candidate_nothing_leaves(make: Make) -> None:
-    async with make() as one:
+async def test_disarmed_before_a_candidate_nothing_leaves(tmp_path: Path) -> None:
+    async with bench(tmp_path) as one:
         assert one.release.disarm()
         assert (await one.publish()).interlock == "budget_spent"
         assert one.release.disarm()
@@ -409,8 +246,8 @@ async def test_disarmed_before_a_candidate_nothing_leaves(make: Make) -> None:
         assert one.site.written == 0
 
 
-async def test_disarmed_while_a_candidates_body_arrives_it_does_not_leave(make: Make) -> None:
-    async with make() as one:
+async def test_disarmed_while_a_candidates_body_arrives_it_does_not_leave(tmp_path: Path) -> None:
+    async with bench(tmp_path) as one:
         host, port = one.gate.address.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         body = form()
@@ -431,8 +268,8 @@ async def test_disarmed_while_a_candidates_body_arrives_it_does_not_leave(make: 
 
 
 @pytest.mark.parametrize("moment", ["spooled", "compared", "connected", "released", "done"])
-async def test_disarming_after_a_candidate_says_so_and_lets_it_end(make: Make, moment: str) -> None:
-    async with make() as one:
+async def test_disarming_after_a_candidate_says_so_and_lets_it_end(tmp_path: Path, moment: str) -> None:
+    async with bench(tmp_path) as one:
         said: list[bool] = []
         one.at[moment] = lambda: said.append(one.release.disarm())
         assert await one.publish() == Got(302)
@@ -448,8 +285,8 @@ def defect(*_: object) -> Any:
     raise RuntimeError("Office closed on Friday")  # an error's text may hold what was typed
 
 
-async def test_a_flow_that_cannot_read_the_material_lets_nothing_leave(make: Make) -> None:
-    async with make(effect={"material": defect}) as one:
+async def test_a_flow_that_cannot_read_the_material_lets_nothing_leave(tmp_path: Path) -> None:
+    async with bench(tmp_path, effect={"material": defect}) as one:
         assert (await one.publish()).interlock == "material_differs"
         assert shape(await one.judged()) == NOT_SENT
         assert one.run.not_sent is NotSent.MATERIAL_DIFFERS
@@ -461,8 +298,8 @@ def says_nothing_useful(request: OutgoingRequest, answer: Answer) -> Meaning:
     return defect(request, answer)  # type: ignore[no-any-return]
 
 
-async def test_a_contract_that_cannot_read_the_answer_leaves_an_answered_unknown(make: Make) -> None:
-    async with make(read=says_nothing_useful) as one:
+async def test_a_contract_that_cannot_read_the_answer_leaves_an_answered_unknown(tmp_path: Path) -> None:
+    async with bench(tmp_path, read=says_nothing_useful) as one:
         assert await one.publish() == Got(302)  # the browser gets what the site said
         assert shape(await one.judged()) == ANSWERED_UNKNOWN
         assert one.run.unsure is Unsure.CONTRACT_FAILED
@@ -475,9 +312,9 @@ async def test_a_contract_that_cannot_read_the_answer_leaves_an_answered_unknown
     ("moment", "expected"), [("compared", NOT_SENT), ("connected", NOT_SENT), ("released", UNKNOWN), ("done", UNKNOWN)]
 )
 async def test_a_defect_inside_the_section_ends_closed_and_is_seen(
-    make: Make, moment: str, expected: object, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, moment: str, expected: Shape, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with make() as one:
+    async with bench(tmp_path) as one:
         # Not by the listener: what that raises stays outside.
         one.release._report = lambda at: defect() if at == moment else None
         publishing = asyncio.create_task(one.publish())
