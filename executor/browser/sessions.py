@@ -45,6 +45,9 @@ _FEATURES_OFF = (
     "Prerender2",
     "SpeculationRulesPrefetchFuture",
     "DialMediaRouteProvider",
+    # A page that asks for a peer connection would make the browser join a multicast group (mDNS) and answer in it.
+    # What that hides, local addresses in candidates, is not gathered at all under the policy for WebRTC below.
+    "WebRtcHideLocalIpsWithMdns",
     # Of two such switches Chromium heeds the last, which is ours: these are the driver's own, said again.
     "AvoidUnnecessaryBeforeUnloadCheckSync",
     "DestroyProfileOnBrowserClose",
