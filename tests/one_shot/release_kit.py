@@ -320,11 +320,13 @@ def really_commit(connection: Connection) -> None:
 class Held:
     """A door in front of the release that stops it inside one of its awaits: connect, commit, write or answer.
 
-    `caller` is the task that called the release first. `entered` is set once it is inside; `go_on` lets it continue.
+    With `error` it fails there instead. `caller` is the task that called the release first. `entered` is set once it is
+    inside; `go_on` lets it continue.
     """
 
-    def __init__(self, release: Release, at: str) -> None:
+    def __init__(self, release: Release, at: str, *, error: Exception | None = None) -> None:
         self._release = release
+        self._error = error
         self.at = at
         self.entered = asyncio.Event()
         self.go_on = asyncio.Event()
@@ -343,6 +345,8 @@ class Held:
 
     async def stop_at(self, point: str) -> None:
         if point == self.at:
+            if self._error is not None:
+                raise self._error
             self.entered.set()
             await self.go_on.wait()
 

@@ -309,19 +309,19 @@ async def test_a_contract_that_cannot_read_the_answer_leaves_an_answered_unknown
 
 
 @pytest.mark.parametrize(
-    ("moment", "expected"), [("compared", NOT_SENT), ("connected", NOT_SENT), ("released", UNKNOWN), ("done", UNKNOWN)]
+    ("point", "expected", "posts"), [("connect", NOT_SENT, 0), ("write", UNKNOWN, 0), ("answer", UNKNOWN, 1)]
 )
 async def test_a_defect_inside_the_section_ends_closed_and_is_seen(
-    tmp_path: Path, moment: str, expected: Shape, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, point: str, expected: Shape, posts: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with bench(tmp_path) as one:
-        # Not by the listener: what that raises stays outside.
-        one.release._report = lambda at: defect() if at == moment else None
+        door = Held(one.release, point, error=RuntimeError("Office closed on Friday"))
+        one.gate.enter(Phase.ARMED, door=door)
         publishing = asyncio.create_task(one.publish())
         await one.release.taken.wait()
         assert shape(await one.judged()) == expected
         assert one.release.account.detail == "RuntimeError"
-        assert len(one.site.posts) <= (1 if moment == "done" else 0)
+        assert len(one.site.posts) == posts
         one.gate.let_go()
         assert (await publishing).status in (403, None)
         assert "the door failed" in caplog.text
