@@ -83,8 +83,9 @@ class OutgoingRequest(_Headed):
         return tuple(parse_qsl(self.target.partition("?")[2], keep_blank_values=True))
 
     def query_value(self, name: str) -> str | None:
-        """The value of a query name that occurs exactly once, else None: a repeated name is read differently by
-        different servers, so no rule may rest on it. PHP's spellings of one name count as repeats."""
+        """The value of a query name; None when it is not there. Raises `UnreadableBody` for a name that occurs more
+        than once: servers read it differently, so no rule may rest on it, not even one that allows for its absence.
+        PHP's spellings of one name count as repeats."""
         return _only(self.query, name)
 
     @cached_property
@@ -173,14 +174,23 @@ class Form:
     files: tuple[tuple[str, str, bytes], ...]
 
     def __contains__(self, name: str) -> bool:
-        return any(key == name for key, _ in self.fields)
+        """Whether the field is there, under any of the spellings that PHP takes for it."""
+        return any(_same_name(key, name) for key in (*self._names, *(key for key, _, _ in self.files)))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys(key for key, _ in self.fields))
+        return iter(dict.fromkeys(self._names))
+
+    @property
+    def _names(self) -> Iterator[str]:
+        return (key for key, _ in self.fields)
 
     def get(self, name: str) -> str | None:
-        """The value of a field that occurs exactly once, else None (see `OutgoingRequest.query_value`)."""
-        return _only((*self.fields, *((key, "") for key, _, _ in self.files)), name) if name in self else None
+        """The value of a field; None when it is not there. Raises `UnreadableBody` for one that occurs more than once
+        (see `OutgoingRequest.query_value`), a file of that name included."""
+        value = _only(self.fields, name)
+        if any(_same_name(key, name) for key, _, _ in self.files):
+            raise UnreadableBody(f"{name!r} is a file")
+        return value
 
     def all(self, name: str) -> tuple[str, ...]:
         return tuple(value for key, value in self.fields if key == name)
@@ -202,15 +212,19 @@ def origin_of_url(url: str) -> str:
 
 
 def _only(pairs: tuple[tuple[str, str], ...], name: str) -> str | None:
-    """The value of a name that stands alone. PHP reads `a.b`, `a b` and ` a_b` as `a_b`, and `a[]` replaces `a`."""
-    head, rest = _php_name(name)
-    found = [
-        (key, value)
-        for key, value in pairs
-        for other, others_rest in [_php_name(key)]
-        if other == head and (not rest or not others_rest or rest == others_rest)
-    ]
-    return found[0][1] if len(found) == 1 and found[0][0] == name else None
+    """The value of a name that stands alone; None when it is not there. Raises `UnreadableBody`."""
+    found = [(key, value) for key, value in pairs if _same_name(key, name)]
+    if not found:
+        return None
+    if len(found) > 1 or found[0][0] != name:
+        raise UnreadableBody(f"{name!r} occurs more than once, or under another spelling")
+    return found[0][1]
+
+
+def _same_name(key: str, name: str) -> bool:
+    """PHP reads `a.b`, `a b` and ` a_b` as `a_b`, and `a[]` replaces `a`."""
+    (head, rest), (other, others_rest) = _php_name(name), _php_name(key)
+    return other == head and (not rest or not others_rest or rest == others_rest)
 
 
 def _php_name(name: str) -> tuple[str, str]:

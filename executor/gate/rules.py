@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum, auto
 from functools import lru_cache
-from urllib.parse import unquote, unquote_plus
+from urllib.parse import unquote, unquote_plus, urlsplit
 
 from flows.effect import Effect, Write
 from flows.wire import OutgoingRequest, UnreadableBody
@@ -321,6 +321,8 @@ def _decide_effect(
     if match is _Match.ALIAS or others:
         return _refused(Reason.AMBIGUOUS)
     assert rules.effect is not None
+    if not request.body_known:
+        return _refused(Reason.BODY_UNREADABLE)  # nothing can be compared with it, whatever the predicate looked at
     if rules.effect.count(request) != 1:
         return _refused(Reason.EFFECT_COUNT)
     return Decision(Kind.EFFECT)
@@ -342,7 +344,7 @@ class _Match(Enum):
     NONE = auto()
     EXACT = auto()
     ALIAS = auto()
-    """The effect as a server might read it: another spelling of the path, HEAD for GET, an overridden method."""
+    """The effect as a server might read it: another spelling of host or path, HEAD for GET, an overridden method."""
 
 
 def _match_effect(rules: Rules, request: OutgoingRequest) -> _Match:
@@ -353,24 +355,54 @@ def _match_effect(rules: Rules, request: OutgoingRequest) -> _Match:
         return _Match.NONE
     if effect.fits(request, rules.destination_origin):
         return _Match.EXACT
-    methods = {request.method, *_overrides(request, rules.override_names)}
-    if request.method == "HEAD":
-        methods.add("GET")
-    if effect.method not in methods:
+    own = effect.origin or rules.destination_origin
+    if not _same_place(request, own):
         return _Match.NONE
-    for target in _spellings(request.target):
-        alias = replace(request, method=effect.method, target=target)
-        if effect.fits(alias, rules.destination_origin):
-            return _Match.ALIAS
+    targets = [one for one in _spellings(request.target) if re.fullmatch(effect.path, one.partition("?")[0], re.I)]
+    if not targets or effect.method not in _methods(rules, request):
+        return _Match.NONE
+    if any(effect.matches(replace(request, method=effect.method, target=target)) for target in targets):
+        return _Match.ALIAS
     return _Match.NONE
 
 
+def _same_place(request: OutgoingRequest, origin: str) -> bool:
+    """Whether a host is the origin's own, or another name that commonly leads to the same server: the scheme and port
+    beside it, the full name with its dot, with `www.` or without, and every name of this machine."""
+    host = urlsplit(origin).hostname or ""
+    return request.origin == origin or _place(request.host) == _place(host)
+
+
+def _place(host: str) -> str:
+    name = host.rstrip(".").removeprefix("www.")
+    return "localhost" if name == "::1" or re.fullmatch(r"127(\.\d+){3}|(.*\.)?localhost", name) else name
+
+
+def _methods(rules: Rules, request: OutgoingRequest) -> set[str]:
+    """The methods that servers may take the request for. Raises `UnreadableBody` when its body could name another."""
+    methods = {request.method, *_overrides(request, rules.override_names)}
+    if request.method == "HEAD":
+        methods.add("GET")
+    if request.method == "POST":
+        # The usual place of Rails, Laravel, Symfony and Express. Allowed, since their forms need it; never unseen.
+        wanted = _wanted(rules.override_names)
+        pairs: Iterable[tuple[str, object]] = ()
+        if request.content_type in ("application/x-www-form-urlencoded", "multipart/form-data"):
+            pairs = request.form.fields
+        elif request.content_type.endswith("json") and isinstance(value := request.json, dict):
+            pairs = value.items()
+        methods |= {
+            str(value).strip().upper() for name, value in pairs if _folded(name.strip().partition("[")[0]) in wanted
+        }
+    return methods
+
+
 def _spellings(target: str) -> set[str]:
-    """The target and what lenient servers take it for: decoded, slashes collapsed, path parameters cut, the slash at
-    the end there or not."""
+    """The target and what lenient servers take it for: decoded (twice, too), slashes collapsed, path parameters cut,
+    the slash at the end there or not, the query split at semicolons."""
     path, mark, query = target.partition("?")
-    paths = {path, unquote(path)}
+    paths = {path, unquote(path), unquote(unquote(path))}
     paths |= {re.sub(r";[^/]*", "", one) for one in paths}
     paths |= {re.sub(r"/{2,}", "/", one) for one in paths}
     paths |= {one.rstrip("/") or "/" for one in paths} | {one.rstrip("/") + "/" for one in paths}
-    return {one + mark + query for one in paths}
+    return {one + mark + split for one in paths for split in {query, query.replace(";", "&")}}

@@ -59,18 +59,22 @@ class TestQuery:
 
     def test_a_repeated_name_has_no_value(self) -> None:
         request = post(b"", target="/a?status=draft&status=publish&id=7")
-        assert request.query_value("status") is None
+        with pytest.raises(UnreadableBody):
+            request.query_value("status")
         assert request.query_value("id") == "7"
         assert request.query_value("absent") is None
 
     @pytest.mark.parametrize("twin", ["post.status", "post%20status", "%20post_status", "post_status%5B%5D"])
     def test_a_name_that_php_takes_for_the_same_is_a_repeat(self, twin: str) -> None:
-        assert post(b"", target=f"/a?post_status=draft&{twin}=publish").query_value("post_status") is None
+        for target in (f"/a?post_status=draft&{twin}=publish", f"/a?{twin}=publish"):
+            with pytest.raises(UnreadableBody):
+                post(b"", target=target).query_value("post_status")
 
     def test_members_of_one_list_are_told_apart(self) -> None:
         request = post(b"", target="/a?meta%5Btitle%5D=t&meta%5Bbody%5D=b")
         assert request.query_value("meta[title]") == "t"
-        assert request.query_value("meta") is None
+        with pytest.raises(UnreadableBody):
+            request.query_value("meta")
 
     @given(st.lists(st.tuples(text, text)))
     def test_reads_what_python_encodes(self, pairs: list[tuple[str, str]]) -> None:
@@ -87,15 +91,24 @@ class TestUrlencoded:
 
     def test_a_field_that_stands_alone_has_a_value(self) -> None:
         read = form(b"title=a+b&tag=x&tag=y&empty=")
-        assert (read.get("title"), read.get("tag"), read.get("empty"), read.get("gone")) == ("a b", None, "", None)
+        assert (read.get("title"), read.get("empty"), read.get("gone")) == ("a b", "", None)
+        with pytest.raises(UnreadableBody):
+            read.get("tag")
         assert read.all("tag") == ("x", "y")
         assert list(read) == ["title", "tag", "empty"]
         assert "title" in read
         assert "gone" not in read
 
     def test_a_field_that_php_takes_for_the_same_is_a_repeat(self) -> None:
-        assert form(b"post_status=draft&post.status=publish").get("post_status") is None
-        assert form(b"status=draft&status%5B%5D=publish").get("status") is None
+        for body, name in (
+            (b"post_status=draft&post.status=publish", "post_status"),
+            (b"status=draft&status%5B%5D=publish", "status"),
+            (b"status%00=publish", "status"),
+            (b"+status=publish", "status"),
+        ):
+            with pytest.raises(UnreadableBody):
+                form(body).get(name)
+            assert name in form(body)
 
     @pytest.mark.parametrize(
         "body",
@@ -141,7 +154,9 @@ class TestMultipart:
 
     def test_a_file_by_a_fields_name_is_a_repeat(self) -> None:
         read = read_parts(part("a", b"1"), part("a", b"2", more='; filename="a"'))
-        assert read.get("a") is None
+        with pytest.raises(UnreadableBody):
+            read.get("a")
+        assert "a" in read_parts(part("a", b"2", more='; filename="a"'))
 
     @given(st.lists(st.tuples(st.text("abz_[]-é %", min_size=1, max_size=8), st.binary(max_size=60)), max_size=5))
     def test_reads_what_was_framed(self, parts: list[tuple[str, bytes]]) -> None:
@@ -161,8 +176,11 @@ class TestMultipart:
             read = form(body[:lost] + body[lost + 1 :], f"multipart/form-data; boundary={BOUNDARY}")
         except UnreadableBody:
             return
-        assert "title" not in read
-        assert read.get("status") != "draft"
+        assert "title" not in list(read)
+        try:
+            assert read.get("status") != "draft"
+        except UnreadableBody:
+            return
 
     def test_an_inner_boundary_that_begins_like_the_outer_is_refused(self) -> None:
         inner = b"--" + BOUNDARY.encode() + b"2\r\n" + part("status", b"publish") + b"\r\n"
