@@ -183,8 +183,9 @@ async def _message_before(run: Run) -> str | None:
 
 
 async def _before_write(run: Run, request: OutgoingRequest, write: Write) -> None:
-    """Called by the gate before a declared write leaves while the gate is armed or shut (C5)."""
-    if run.claimed is None or run.gesture_at is None or not write.may_cause_effect:
+    """Called by the gate before a declared write leaves while the gate is armed or shut (C5). From the arming on, not
+    from the gesture: what is asked for just before it may leave just after."""
+    if run.claimed is None or not write.may_cause_effect:
         return
     await run.services.ledger.expose(run.claimed.id, by=run.actor, write=write.name, url=request.origin + request.path)
 

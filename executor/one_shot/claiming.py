@@ -133,11 +133,28 @@ async def gesture(run: Run) -> None:
     if run.cancelled.is_set():
         _no_gesture(run, NotSent.CANCELLED, "")
         return
+    try:
+        await _expose_what_still_leaves(run)
+    except LedgerError as error:
+        _no_gesture(run, NotSent.LEASE_LOST if isinstance(error, LeaseLost) else NotSent.LEDGER_FAILED, str(error))
+        return
     run.gesture_at = run.log.mark("gesture", Phase.ARMED).monotonic
     try:
         await asyncio.wait_for(make_gesture(run.session.page, run.pinned), run.services.settings.gesture_s)
     except (PlaywrightError, TimeoutError) as error:
         run.gesture_error = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+
+
+async def _expose_what_still_leaves(run: Run) -> None:
+    """Record the writes that could cause the effect, began to leave before the gate was armed, and are not answered
+    at the gesture: their last byte may leave after it (C5). Those that begin later are recorded by `before_write`."""
+    assert run.claimed is not None
+    could = {write.name for write in run.flow.supporting if write.may_cause_effect}
+    for entry in run.log:
+        if entry.write in could and entry.left_from is not None and entry.status is None:
+            await run.services.ledger.expose(
+                run.claimed.id, by=run.actor, write=entry.write, url=entry.url.partition("?")[0]
+            )
 
 
 def _report_wire(run: Run, moment: str) -> None:
