@@ -273,15 +273,14 @@ class Posts(Flow[Post]):
         totals = {"".join(filter(str.isdecimal, text)) for text in await page.locator(".displaying-num").texts()}
         if len(totals) != 1 or not (total := totals.pop()) or await page.locator("#wpfooter").count() != 1:
             raise _NoLook(NoLook.NOT_LOADED, "the list is not the one that is known")
-        rows = []
-        for line in await page.locator("#the-list > tr[id^='post-']").all():
-            number = (await line.attribute("id") or "").removeprefix("post-")
-            # What quick edit would start from: the title as it is kept, the author and the state.
-            kept = line.locator(f"[id='inline_{number}']")
-            title = _raw_title(await kept.locator(".post_title").html())
-            if await kept.locator(".post_author").text_content() != str(author):
-                raise _NoLook(NoLook.WRONG_PAGE, f"post {number} in the account's own list is not its own")
-            rows.append(_Row(number, title))
+        # One reading of the whole table: what is compared belongs together, and a long list stays quick.
+        table = await page.locator("#the-list").html()
+        kept = _KEPT.findall(table)
+        if len(kept) != len(re.findall(r'<tr id="post-\d', table)):
+            raise _NoLook(NoLook.NOT_LOADED, "the list has lines that are not as they are known")
+        if any(int(by) != author for _, _, by in kept):
+            raise _NoLook(NoLook.WRONG_PAGE, "the account's own list holds a post that is not its own")
+        rows = [_Row(number, _raw_title(title)) for number, title, _ in kept]
         return int(total), rows
 
     async def _item(self, page: ReadOnlyPage, intent: Intent[Post], row: _Row, author: int, nonce: str) -> Item:
@@ -307,6 +306,12 @@ class Posts(Flow[Post]):
 
 
 _RAW = ("title", "content")
+_KEPT = re.compile(
+    r'<div class="hidden" id="inline_(\d+)">\s*<div class="post_title">(.*?)</div>'
+    r'(?:(?!id="inline_).)*?<div class="post_author">(\d+)</div>',
+    re.DOTALL,
+)
+"""What quick edit would start from, in each line: number, title as it is kept, author."""
 
 
 def _raw_title(markup: str) -> str:
