@@ -10,12 +10,14 @@ import asyncio
 import json
 import os
 import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from evidence.capture import capture
 from evidence.manifest import Manifest, save_manifest
 from evidence.records import Capture, Item, ItemKind, Point, Target
+from evidence.store import EvidenceError
 from evidence.wire_log import store_wire_log
 from executor.browser.sessions import Session
 from executor.model.ending import EvidenceKept, Picture
@@ -109,16 +111,28 @@ def _manifest(run: Run) -> Manifest:
 
 
 def _write(folder: Path, manifest: Manifest, run: Run) -> None:
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for number, entry in enumerate(manifest.entries, start=1):
-        item = entry.item(ItemKind.SCREENSHOT)
-        if item is None:
-            continue
-        link = folder / _name(number, entry, item)
-        if not link.exists():
-            # The blob's name is its hash; the link is for people.
-            os.link(run.services.store.path(item.sha256), link)
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for number, entry in enumerate(manifest.entries, start=1):
+            item = entry.item(ItemKind.SCREENSHOT)
+            if item is None:
+                continue
+            link = folder / _name(number, entry, item)
+            if not link.exists():
+                _link(run.services.store.path(item.sha256), link)
+    except OSError as error:
+        raise EvidenceError(f"cannot write to {folder}: {error}") from error
     save_manifest(folder, manifest)
+
+
+def _link(blob: Path, link: Path) -> None:
+    """A name for people beside the blob, whose own name is its hash. A file system without links gets a copy."""
+    try:
+        os.link(blob, link)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        shutil.copyfile(blob, link)
 
 
 def _name(number: int, entry: Capture, item: Item) -> str:

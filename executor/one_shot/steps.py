@@ -176,7 +176,10 @@ async def _end(run: Run, reason: Reason | None, detail: str) -> Ending:
         if run.manifest is not None:
             await keeping.make_durable(run)
     except EvidenceError as error:
-        run.failures.append(f"evidence: {error}")
+        detail = "; ".join(part for part in (detail, f"evidence: {error}") if part)
+    except Exception as error:  # noqa: BLE001  the ending is recorded whatever becomes of its evidence; it is named there
+        run.report("note", f"evidence failed: {type(error).__name__}: {error}")
+        detail = "; ".join(part for part in (detail, f"evidence: {type(error).__name__}") if part)
     try:
         # Afresh: while this run prepared or slept, another one may have been made.
         run.operation = await run.services.ledger.operation(run.operation.id)
