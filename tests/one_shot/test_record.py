@@ -236,8 +236,8 @@ async def test_no_secret_is_in_any_byte_that_was_written(
         for secret in secrets:
             for form in _forms(secret):
                 assert form not in data, f"a secret is in {where}"
-    for where, text in texts.items():
-        assert not [secret for secret in secrets if secret in text], f"a secret is in {where}"
+    for name, text in texts.items():
+        assert not [secret for secret in secrets if secret in text], f"a secret is in {name}"
 
     # Payload: on pages, where it is to be seen, and in the one column that is made for it.
     on_pages = {
@@ -257,8 +257,8 @@ async def test_no_secret_is_in_any_byte_that_was_written(
                 data = data.replace(json.dumps(title, ensure_ascii=False).encode(), b"")
         for value in payload:
             assert not [form for form in _forms(value) if form in data], f"payload is in {where}"
-    for where, text in texts.items():
-        assert not [value for value in payload if value in text], f"payload is in {where}"
+    for name, text in texts.items():
+        assert not [value for value in payload if value in text], f"payload is in {name}"
     for table, column, value in _cells(desk.settings.home / "ledger.sqlite"):
         if (table, column) != ("operations", "intent"):
             assert not [one for one in payload if one in value], f"payload is in {table}.{column}"
