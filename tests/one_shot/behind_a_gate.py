@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from playwright.async_api import Page
+from playwright.async_api import BrowserContext, Page
 
 from executor.browser.finding import find_browser
 from executor.browser.sessions import BrowserHost, Session
@@ -73,6 +73,10 @@ class Site:
     def url(self) -> str:
         return self.playground.tls if self.tls else self.playground.plain
 
+    async def sign_in(self, context: BrowserContext) -> None:
+        """For a context that is not ours: ours is opened with the cookie."""
+        await context.add_cookies([dict(self.cookie)])  # type: ignore[list-item] # as the driver takes them
+
     def rules(self, **changes: Any) -> Rules:
         """Those of the native form, and of a view that lists what the flow's own does."""
         given = Rules(
@@ -120,6 +124,12 @@ def refused(gate: Gate, target: str = "") -> list[Entry]:
     return [
         entry for entry in gate.log if entry.kind is Kind.REFUSED and urlsplit(entry.url).path.startswith(target or "/")
     ]
+
+
+async def another_refused(gate: Gate, target: str, *, beyond: int = 0, wait_s: float = 20.0) -> None:
+    """Wait until more than `beyond` requests whose path begins so have been refused."""
+    met = await gate.until(lambda: len(refused(gate, target)) > beyond, wait_s)
+    assert met, gate.log.as_json_lines()
 
 
 async def compose(page: Page, url: str, *, title: str = "T", body: str = "one\ntwo") -> None:

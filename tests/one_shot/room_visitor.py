@@ -76,7 +76,7 @@ async def main(folder: Path) -> None:
         async with async_playwright() as driver:
             browser = await driver.chromium.launch(**plain_launch())
             context = await browser.new_context()
-            await context.add_cookies([dict(plain.cookie)])  # type: ignore[arg-type] # as the driver takes them
+            await plain.sign_in(context)
             page = await context.new_page()
             await compose(page, plain.url + "/spa/new")
             await page.get_by_role("button", name="Publish", exact=True).click()

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
-from behind_a_gate import Site, datagrams, plain_launch, refused, stun_server
+from behind_a_gate import Site, another_refused, datagrams, plain_launch, refused, stun_server
 from desk import Desk
 from playwright.async_api import Browser, Page, async_playwright
 
@@ -119,7 +119,7 @@ async def fence(gate: Gate, page: Page) -> None:
     """Let the page send a last write, and wait until the gate has refused it."""
     before = len(refused(gate, "/fence"))
     await page.evaluate("void fetch('/fence', {method: 'POST', body: '1'}).catch(() => {})")
-    assert await gate.until(lambda: len(refused(gate, "/fence")) > before, WAIT_S)
+    await another_refused(gate, "/fence", beyond=before)
 
 
 def arranged(site: Site, hazard: Hazard, argument: str | None = None) -> int:
@@ -161,8 +161,7 @@ async def test_nothing_arrives_and_the_log_names_it(
             async with site.visit(host, gate) as session:
                 await session.page.goto(site.url + path)
                 await provoke(session.page, hazard)
-                met = await gate.until(lambda n=before: len(refused(gate, target)) > n, WAIT_S)
-                assert met, gate.log.as_json_lines()
+                await another_refused(gate, target, beyond=before)
         await nothing_arrived(gate, site)
     entries = refused(gate, target)
     assert {entry.reason for entry in entries} == {reason}
@@ -208,10 +207,10 @@ async def test_the_gate_alone_refuses_them(
     item = arranged(site, hazard)
     async with site.gate(host, situation.phase) as gate:
         context = await plain_chromium.new_context(proxy={"server": gate.address})
-        await context.add_cookies([dict(site.cookie)])  # type: ignore[arg-type] # as the driver takes them
+        await site.sign_in(context)
         page = await context.new_page()
         await page.goto(site.url + situation.paths(item)[0])
-        assert await gate.until(lambda: bool(refused(gate, "/hazard")), WAIT_S), gate.log.as_json_lines()
+        await another_refused(gate, "/hazard")
         await context.close()
         assert await gate.quiet(WAIT_S)
     script_of_a_view = situation is VIEW and hazard is Hazard.SERVICEWORKER
@@ -256,7 +255,7 @@ async def test_without_our_switch_packets_reach_the_stun_server(
         arranged(site, Hazard.WEBRTC, str(listening.getsockname()[1]))
         async with site.gate(host, Phase.READ_ONLY) as gate:
             context = await plain_chromium.new_context(proxy={"server": gate.address})
-            await context.add_cookies([dict(site.cookie)])  # type: ignore[arg-type] # as the driver takes them
+            await site.sign_in(context)
             page = await context.new_page()
             await page.goto(site.url + "/mine")
             asked = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(listening, 2048), WAIT_S)
@@ -281,10 +280,10 @@ async def test_an_effect_by_get_that_is_declared_never_leaves(
         material=lambda _request: {},
     )
     async with site.gate(host, situation.phase, rules=site.rules(effect=declared)) as gate:
-        for number, path in enumerate(situation.paths(item), start=1):
+        for number, path in enumerate(situation.paths(item)):
             async with site.visit(host, gate) as session:
                 await session.page.goto(site.url + path)
-                assert await gate.until(lambda n=number: len(refused(gate, "/hazard/")) >= n, WAIT_S)
+                await another_refused(gate, "/hazard/", beyond=number)
         await nothing_arrived(gate, site)
     assert {entry.reason for entry in refused(gate, "/hazard/")} == {Reason.EFFECT_CLOSED}
 
@@ -330,9 +329,7 @@ async def test_the_pages_own_publish_does_not_leave(
                 await page.get_by_role("button", name="Publish", exact=True).click()
             if hazard is Hazard.RELOAD_AFTER:
                 await page.reload()
-            wanted = 1 if hazard is Hazard.PUBLISH_IN_PREPARE else 2
-            met = await gate.until(lambda: len(refused(gate, "/form/publish")) >= wanted, WAIT_S)
-            assert met, gate.log.as_json_lines()
+            await another_refused(gate, "/form/publish", beyond=0 if hazard is Hazard.PUBLISH_IN_PREPARE else 1)
         await nothing_arrived(gate, site)
     reason = Reason.WRITE_IN_READ_ONLY if situation is VIEW else Reason.EFFECT_CLOSED
     assert {entry.reason for entry in refused(gate, "/form/publish")} == {reason}
