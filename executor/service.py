@@ -6,14 +6,10 @@ It joins the rooms and holds no rule of its own: what may happen is decided by t
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Self
-
-from pydantic import ValidationError
 
 from evidence import worker
 from evidence.redaction import Redactor
@@ -27,12 +23,11 @@ from executor.ledger.anchor import Anchor
 from executor.ledger.ledger import Proposed
 from executor.ledger.sql import open_ledger
 from executor.ledger.thread import AsyncLedger, LedgerThread
-from executor.model.admission import Refusal, refusal
+from executor.model.admission import refusal
 from executor.model.ending import Ending
-from executor.model.fingerprint import NotCanonical, canonical, provider_key
+from executor.model.fingerprint import provider_key
 from executor.model.operation import (
     Actor,
-    ActorKind,
     Approval,
     EventRecord,
     FlowBinding,
@@ -42,29 +37,17 @@ from executor.model.operation import (
     Stop,
     account_key,
 )
-from executor.model.reasons import Halt, NotSent
-from executor.model.step_table import STEPS
-from executor.model.transitions import Outcome
+from executor.one_shot.last_step import ITSELF, Ended, LastStep
 from executor.one_shot.recovery import finish_lost_runs, settle_open_attempts
-from executor.one_shot.run import Listener, Run, Services, StepEvent, tell
+from executor.one_shot.run import Listener, Run, Services, StepEvent
 from executor.one_shot.steps import go_through
-from executor.receipts import Receipt, ReceiptPaths, build_receipt, write_receipt
+from executor.payloads import for_the_flow, parse_payload
+from executor.receipts import Receipt
 from executor.settings import Settings
-from flows import flow as vocabulary
+from flows.effect import Contract
 from flows.flow import Credentials, Flow, Payload
 from flows.registry import Registry, RegistryError
 from flows.wire import origin_of_url
-
-
-@dataclass(frozen=True)
-class Ended:
-    """A run that is over. `ending` is None when it was refused before it began."""
-
-    operation: Operation
-    ending: Ending | None
-    receipt: Receipt
-    receipt_paths: ReceiptPaths
-    exit: Exit
 
 
 class Executor:
@@ -89,7 +72,7 @@ class Executor:
         opened = await asyncio.to_thread(open_ledger, settings.ledger_url, anchor=anchor)
         self._thread = LedgerThread(opened)
         self._ledger = AsyncLedger(self._thread)
-        self.recovered = await self.recover(by=_ITSELF)
+        self.recovered = await self.recover(by=ITSELF)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -124,7 +107,7 @@ class Executor:
             raise BadInput("An intent needs an account and a task; one of them is empty.")
         if deadline is not None and deadline.tzinfo is None:
             raise BadInput("A deadline needs a time zone, such as 2030-01-31T12:00:00+01:00.")
-        parsed = _parse_payload(found, payload)
+        parsed = parse_payload(found, payload)
         try:
             place = found.canonical_destination(destination)
         except ValueError as error:
@@ -199,7 +182,7 @@ class Executor:
                 why=refused.sentence,
                 data={"reason": refused.reason.value, "because": list(refused.because)},
             )
-            return await self._ended(found.id, None, Exit.REFUSED)
+            return await self._last_step.take(found.id, None, Exit.REFUSED)
         shown = self.settings.headed if headed is None else headed
         async with _warm_worker(), BrowserHost(configured=self.settings.browser, headed=shown) as host:
             run = Run(
@@ -207,7 +190,7 @@ class Executor:
                 operation=found,
                 flow=flow,
                 binding=binding,
-                intent=_for_the_flow(found, flow),
+                intent=for_the_flow(found, flow),
                 person=by,
                 redactor=redactor_for(flow),
             )
@@ -219,7 +202,7 @@ class Executor:
                 data={"run": run.id, "browser": host.version, "flow": flow.name, "flow_version": flow.version},
             )
             ending, cancelled = await _to_the_end(run)
-        ended = await self._ended(found.id, ending, None)
+        ended = await self._last_step.take(found.id, ending)
         if cancelled is not None:
             raise cancelled
         return ended
@@ -231,7 +214,7 @@ class Executor:
         finished = await finish_lost_runs(self.ledger, self.settings.receipts_folder, by=by)
         recovered = {operation.id: operation for operation in (*settled, *finished)}
         for operation in recovered:
-            await self._write_receipt(operation)
+            await self._last_step.write(operation)
         return tuple(recovered.values())
 
     async def login(self, *, flow: str, destination: str, account: str, credentials: Credentials, by: Actor) -> None:
@@ -295,13 +278,13 @@ class Executor:
 
     async def receipt(self, operation: str) -> Receipt:
         """The receipt as the record stands now."""
+        return await self._last_step.receipt((await self.operation(operation)).id)
+
+    async def ended(self, operation: str) -> Ended:
+        """How the last run of an operation ended, from the record: what a caller that was cancelled can still show.
+        Raises `NoSuchOperation`."""
         found = await self.operation(operation)
-        events = await self.ledger.events(found.id)
-        try:
-            contract = self._flow(found.flow.name).contract
-        except BadInput:
-            contract = None  # the record stays readable when its flow is gone
-        return build_receipt(found, events, contract, now=datetime.now(UTC))
+        return await self._last_step.as_it_ended(found.id)
 
     # -- parts --------------------------------------------------------------------------------------------------------
     def _flow(self, name: str) -> Flow[Any]:
@@ -325,6 +308,17 @@ class Executor:
     def _binding(self, reference: str, flow: Flow[Any]) -> FlowBinding:
         return FlowBinding(name=self.flows.canonical(reference), version=flow.version, code_digest=_LOADED[type(flow)])
 
+    def _contract(self, name: str) -> Contract | None:
+        """None for a flow that cannot be loaded any more: its record stays readable."""
+        try:
+            return self._flow(name).contract
+        except BadInput:
+            return None
+
+    @property
+    def _last_step(self) -> LastStep:
+        return LastStep(self.ledger, self.settings.receipts_folder, self._contract, self._on_step)
+
     def _services(self, host: BrowserHost) -> Services:
         settings = self.settings
         return Services(
@@ -336,74 +330,6 @@ class Executor:
             trust=UpstreamTrust(settings.trust),
             listener=self._on_step,
         )
-
-    async def _ended(self, operation: str, ending: Ending | None, known: Exit | None) -> Ended:
-        if ending is not None:
-            self._report_receipt(operation, "begin")
-        receipt, paths = await self._write_receipt(operation)
-        if ending is not None:
-            self._report_receipt(operation, "done")
-        found = await self.operation(operation)
-        return Ended(found, ending, receipt, paths, exit_of(found, ending) if known is None else known)
-
-    def _report_receipt(self, operation: str, moment: str) -> None:
-        if self._on_step is not None:
-            tell(self._on_step, StepEvent(STEPS[16].number, STEPS[16].name, moment, operation))
-
-    async def _write_receipt(self, operation: str) -> tuple[Receipt, ReceiptPaths]:
-        """17. From the record: first the handoff, when it is unresolved, then the receipt that names it; then the
-        record says which receipt was written."""
-        receipt = await self.receipt(operation)
-        to_whom = receipt.ownership
-        if to_whom.owner is not None and not await self._handed_off(operation):
-            until = to_whom.respond_by.isoformat() if to_whom.respond_by is not None else None
-            await self.ledger.note(
-                operation,
-                kind="handoff",
-                by=_ITSELF,
-                why=to_whom.reason,
-                data={"owner": to_whom.owner, "respond_by": until},
-            )
-            receipt = await self.receipt(operation)
-        paths = await asyncio.to_thread(write_receipt, receipt, self.settings.receipts_folder)
-        written = await asyncio.to_thread(paths.json.read_bytes)
-        await self.ledger.note(
-            operation,
-            kind="receipt",
-            by=_ITSELF,
-            why="written",
-            data={"sha256": hashlib.sha256(written).hexdigest(), "version": receipt.record.version},
-        )
-        return receipt, paths
-
-    async def _handed_off(self, operation: str) -> bool:
-        """Whether the attempt that is unresolved has been handed to somebody already."""
-        events = await self.ledger.events(operation)
-        last = {kind: max((e.sequence for e in events if e.kind == kind), default=0) for kind in ("handoff", "claimed")}
-        return last["handoff"] > last["claimed"]
-
-
-def exit_of(operation: Operation, ending: Ending | None) -> Exit:
-    """The exit code of a run. `unknown` wins over everything that could look better; any other outcome counts only
-    where it is that of this run's own attempt."""
-    own = ending is None or (operation.attempt is not None and operation.attempt.id == ending.attempt)
-    match operation.state.outcome:
-        case Outcome.SUCCEEDED if own:
-            return Exit.SUCCEEDED
-        case Outcome.ACCEPTED if own:
-            return Exit.ACCEPTED
-        case Outcome.REJECTED if own:
-            return Exit.REJECTED
-        case Outcome.UNKNOWN:
-            return Exit.UNKNOWN
-        case _:
-            pass
-    reason = ending.coded_reason() if ending is not None else None
-    if isinstance(reason, NotSent):
-        return Exit.NOT_SENT
-    if isinstance(reason, Refusal) or (isinstance(reason, Halt) and reason.is_policy):
-        return Exit.REFUSED
-    return Exit.DEFECT
 
 
 def redactor_for(flow: Flow[Any]) -> Redactor:
@@ -439,49 +365,7 @@ async def _to_the_end(run: Run) -> tuple[Ending, asyncio.CancelledError | None]:
     return going.result(), cancelled
 
 
-def _parse_payload(flow: Flow[Any], payload: Mapping[str, Any] | Payload) -> Any:
-    """The payload by the flow's model. Raises `BadInput` naming the fields, never their values (A11)."""
-    given: object = payload.model_dump() if isinstance(payload, Payload) else payload
-    if not isinstance(given, Mapping):
-        raise BadInput(f"The payload of flow {flow.name} is fields by name, not {type(given).__name__}.")
-    try:
-        parsed = flow.payload_model.model_validate(dict(given))
-        # A number out of range, or half of a surrogate pair: nothing that a page could show or a record keep.
-        unfit = [name for name, value in parsed.model_dump(mode="json").items() if not _is_canonical(value)]
-        if not unfit:
-            return parsed
-        problems = f"{', '.join(unfit)}: a value in it has no canonical form"
-    except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(str(part) for part in one['loc']) or 'payload'}: {one['msg']}"
-            for one in error.errors(include_input=False, include_url=False, include_context=False)
-        )
-    # Not chained: the validator's own words hold the values, and a traceback would show them.
-    raise BadInput(f"The payload does not fit flow {flow.name}: {problems}.")
-
-
-def _is_canonical(value: object) -> bool:
-    try:
-        canonical(value)
-    except NotCanonical:
-        return False
-    return True
-
-
-def _for_the_flow(operation: Operation, flow: Flow[Any]) -> vocabulary.Intent[Any]:
-    intent = operation.intent
-    return vocabulary.Intent(
-        task=intent.task,
-        action=intent.action,
-        destination=intent.destination,
-        account=intent.account,
-        payload=_parse_payload(flow, intent.payload),
-        reference=operation.id,
-    )
-
-
 _LOADED: dict[type[Flow[Any]], str] = {}
 """The digest of each flow's code as it was when this process loaded it. The file may have changed since, and what would
 run here is what was loaded: an approval for what the file holds now is not for that (B1)."""
-_ITSELF = Actor(ActorKind.EXECUTOR, "interlock")
-__all__ = ["Ended", "Executor", "StepEvent", "exit_of", "redactor_for"]
+__all__ = ["Ended", "Executor", "StepEvent", "redactor_for"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,7 +27,11 @@ def run_operation(
 
         async def work() -> Ended:
             async with executor(shown.hear if shown else None) as service:
-                return await service.run(operation, by=actor(), headed=True if headed else None)
+                try:
+                    return await service.run(operation, by=actor(), headed=True if headed else None)
+                except asyncio.CancelledError:
+                    # Stopped by a signal, which the run has taken in its own time: its end is in the record.
+                    return await service.ended(operation)
 
         ended = run(work())
     if as_json:

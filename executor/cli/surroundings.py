@@ -59,10 +59,24 @@ def executor(
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run asynchronous work to its end."""
+    """Run asynchronous work to its end. SIGINT and SIGTERM cancel it, each time they come, and nothing more: work that
+    must not be torn (a run after its gesture) ends by its own deadlines first. Raises `KeyboardInterrupt` when it was
+    cancelled and did not come to an end of its own."""
     import asyncio
+    import signal
 
-    return asyncio.run(work)
+    async def until_signalled() -> T:
+        task = asyncio.ensure_future(work)
+        loop = asyncio.get_running_loop()
+        for one in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(one, task.cancel)
+        await asyncio.wait([task])
+        return task.result()
+
+    try:
+        return asyncio.run(until_signalled())
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
 
 
 def actor() -> Actor:

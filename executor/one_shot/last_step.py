@@ -1,0 +1,136 @@
+"""Step 17: the handoff when it is unresolved, the receipt, and the exit code that goes with both.
+
+From the record alone, so that it can be taken by the run itself, by recovery after it, or asked for in a year. It may
+not judge: what the record does not say, the receipt does not either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from executor.errors import Exit
+from executor.ledger.thread import AsyncLedger
+from executor.model.admission import Refusal
+from executor.model.ending import Ending
+from executor.model.operation import Actor, ActorKind, Operation
+from executor.model.reasons import Halt, NotSent
+from executor.model.step_table import STEPS
+from executor.model.transitions import Outcome
+from executor.one_shot.recovery import RUN_ENDED
+from executor.one_shot.run import Listener, StepEvent, tell
+from executor.receipts import Receipt, ReceiptPaths, build_receipt, write_receipt
+from flows.effect import Contract
+
+ITSELF = Actor(ActorKind.EXECUTOR, "interlock")
+"""The program, as the author of what no run and no person records."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run that is over. `ending` is None when it was refused before it began."""
+
+    operation: Operation
+    ending: Ending | None
+    receipt: Receipt
+    receipt_paths: ReceiptPaths
+    exit: Exit
+
+
+@dataclass(frozen=True)
+class LastStep:
+    """What step 17 needs. `contract` gives that of a flow by its name in the record, None when there is none any
+    more."""
+
+    ledger: AsyncLedger
+    folder: Path
+    contract: Callable[[str], Contract | None]
+    listener: Listener | None
+
+    async def receipt(self, operation: str) -> Receipt:
+        """The receipt as the record stands now."""
+        found = await self.ledger.operation(operation)
+        events = await self.ledger.events(found.id)
+        return build_receipt(found, events, self.contract(found.flow.name), now=datetime.now(UTC))
+
+    async def take(self, operation: str, ending: Ending | None, known: Exit | None = None) -> Ended:
+        """Hand over, write the receipt, and say how it ended. `known` is the exit code where no run says it."""
+        if ending is not None:
+            self._report(operation, "begin")
+        receipt, paths = await self.write(operation)
+        if ending is not None:
+            self._report(operation, "done")
+        found = await self.ledger.operation(operation)
+        return Ended(found, ending, receipt, paths, exit_of(found, ending) if known is None else known)
+
+    async def as_it_ended(self, operation: str) -> Ended:
+        """How the last run ended, as it was recorded."""
+        events = await self.ledger.events(operation)
+        last = next((event for event in reversed(events) if event.kind == RUN_ENDED), None)
+        ending = Ending.model_validate(dict(last.data)) if last is not None else None
+        found = await self.ledger.operation(operation)
+        paths = await asyncio.to_thread(write_receipt, receipt := await self.receipt(operation), self.folder)
+        return Ended(found, ending, receipt, paths, exit_of(found, ending))
+
+    async def write(self, operation: str) -> tuple[Receipt, ReceiptPaths]:
+        """First the handoff, when it is unresolved, then the receipt that names it; then the record says which receipt
+        was written."""
+        receipt = await self.receipt(operation)
+        to_whom = receipt.ownership
+        if to_whom.owner is not None and not await self._handed_off(operation):
+            until = to_whom.respond_by.isoformat() if to_whom.respond_by is not None else None
+            await self.ledger.note(
+                operation,
+                kind="handoff",
+                by=ITSELF,
+                why=to_whom.reason,
+                data={"owner": to_whom.owner, "respond_by": until},
+            )
+            receipt = await self.receipt(operation)
+        paths = await asyncio.to_thread(write_receipt, receipt, self.folder)
+        written = await asyncio.to_thread(paths.json.read_bytes)
+        await self.ledger.note(
+            operation,
+            kind="receipt",
+            by=ITSELF,
+            why="written",
+            data={"sha256": hashlib.sha256(written).hexdigest(), "version": receipt.record.version},
+        )
+        return receipt, paths
+
+    async def _handed_off(self, operation: str) -> bool:
+        """Whether the attempt that is unresolved has been handed to somebody already."""
+        events = await self.ledger.events(operation)
+        last = {kind: max((e.sequence for e in events if e.kind == kind), default=0) for kind in ("handoff", "claimed")}
+        return last["handoff"] > last["claimed"]
+
+    def _report(self, operation: str, moment: str) -> None:
+        if self.listener is not None:
+            tell(self.listener, StepEvent(STEPS[16].number, STEPS[16].name, moment, operation))
+
+
+def exit_of(operation: Operation, ending: Ending | None) -> Exit:
+    """The exit code of a run. `unknown` wins over everything that could look better; any other outcome counts only
+    where it is that of this run's own attempt."""
+    own = ending is None or (operation.attempt is not None and operation.attempt.id == ending.attempt)
+    match operation.state.outcome:
+        case Outcome.SUCCEEDED if own:
+            return Exit.SUCCEEDED
+        case Outcome.ACCEPTED if own:
+            return Exit.ACCEPTED
+        case Outcome.REJECTED if own:
+            return Exit.REJECTED
+        case Outcome.UNKNOWN:
+            return Exit.UNKNOWN
+        case _:
+            pass
+    reason = ending.coded_reason() if ending is not None else None
+    if isinstance(reason, NotSent):
+        return Exit.NOT_SENT
+    if isinstance(reason, Refusal) or (isinstance(reason, Halt) and reason.is_policy):
+        return Exit.REFUSED
+    return Exit.DEFECT
