@@ -69,7 +69,7 @@ _HALTS = {
     Halt.EVIDENCE_NOT_STORED: FailureClass.TEMPORARY_FAILURE,
     Halt.COULD_NOT_LOOK: FailureClass.MISSING_EVIDENCE,
     Halt.ALREADY_THERE: FailureClass.POLICY_CONFLICT,
-    Halt.DEADLINE_OF_RUN: FailureClass.TEMPORARY_FAILURE,
+    Halt.DEFECT: FailureClass.ESCALATE,
     Halt.CANCELLED: FailureClass.STOP,
     Halt.LEDGER_FAILED: FailureClass.TEMPORARY_FAILURE,
 }

@@ -28,7 +28,7 @@ class Halt(StrEnum):
     EVIDENCE_NOT_STORED = "evidence_not_stored"
     COULD_NOT_LOOK = "could_not_look"
     ALREADY_THERE = "already_there"
-    DEADLINE_OF_RUN = "deadline_of_run"
+    DEFECT = "defect"
     CANCELLED = "cancelled"
     LEDGER_FAILED = "ledger_failed"
 
@@ -67,7 +67,7 @@ _HALT = {
     Halt.EVIDENCE_NOT_STORED: "The evidence could not be stored durably, so nothing was submitted. Free some space.",
     Halt.COULD_NOT_LOOK: "It could not be read whether the item is there already, so nothing was submitted.",
     Halt.ALREADY_THERE: "The site shows the item already. Nothing was dispatched; close this against that item.",
-    Halt.DEADLINE_OF_RUN: "Preparing took longer than the run may take.",
+    Halt.DEFECT: "An error in the program stopped it before anything was dispatched. Report it.",
     Halt.CANCELLED: "The run was cancelled before anything was dispatched.",
     Halt.LEDGER_FAILED: "The ledger could not record the claim, so nothing was submitted.",
 }

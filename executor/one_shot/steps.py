@@ -92,10 +92,9 @@ async def _up_to_the_claim(run: Run) -> None:
             await _unless_cancelled(run, does)
         except (Halted, RefusedRun):
             raise
-        except Exception as error:  # a flow author's code may give back anything; before the claim that is a halt
-            if number not in _AUTHORED:
-                raise
-            raise Halted(Halt.PREPARE_FAILED, f"{type(error).__name__}: {error}") from error
+        except Exception as error:  # a flow author's code may give back anything, and this program may be wrong
+            reason = Halt.PREPARE_FAILED if number in _AUTHORED else Halt.DEFECT
+            raise Halted(reason, f"{type(error).__name__}: {error}") from error
         run.report("done")
 
 
