@@ -23,6 +23,11 @@ MAX_DECODED = 64 * 1024 * 1024
 """Bytes. A body that decodes to more than this is not read: a few kilobytes of gzip can hold gigabytes."""
 
 
+MAX_FIELDS = 1000
+"""Fields of a form. PHP drops what comes after (`max_input_vars`), other servers read it; and millions of them would
+hold up whoever reads."""
+
+
 class UnreadableBody(ValueError):
     """The body is not in the form that the reader expects; the message says which form and why."""
 
@@ -249,7 +254,11 @@ def _urlencoded(body: bytes) -> tuple[tuple[str, str], ...]:
         text = body.decode("ascii")
         if ";" in text or _BAD_ESCAPE.search(text):
             raise UnreadableBody("the urlencoded body holds a bare semicolon or a broken escape")
-        return tuple(parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text), errors="strict"))
+        return tuple(
+            parse_qsl(
+                text, keep_blank_values=True, strict_parsing=bool(text), errors="strict", max_num_fields=MAX_FIELDS
+            )
+        )
     except UnreadableBody:
         raise
     except ValueError as error:
@@ -320,6 +329,8 @@ def _multipart(content_type: str, body: bytes) -> Form:
     pieces = (b"\r\n" + body).split(b"\r\n" + delimiter)
     if pieces[0] or len(pieces) < 2 or pieces[-1] not in (b"--", b"--\r\n") or body.count(delimiter) != len(pieces) - 1:
         raise UnreadableBody("the multipart body is not framed as its boundary says")
+    if len(pieces) - 2 > MAX_FIELDS:
+        raise UnreadableBody(f"the multipart body holds more than {MAX_FIELDS} fields")
     fields: list[tuple[str, str]] = []
     files: list[tuple[str, str, bytes]] = []
     for piece in pieces[1:-1]:

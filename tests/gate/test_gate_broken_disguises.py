@@ -147,3 +147,15 @@ def test_a_form_that_names_its_method_in_the_body_is_still_an_effect() -> None:
 def test_an_effect_whose_body_nobody_has_seen_does_not_leave() -> None:
     rules = Rules(destination_origin=SITE, effect=effect("POST", "/post", lambda request: True))
     assert said(rules, ask("POST", f"{SITE}/post", b"", body_known=False)) == "body_unreadable"
+
+
+@pytest.mark.parametrize("content_type", [FORM, "multipart/form-data; boundary=b"])
+@pytest.mark.parametrize(("fields", "expected"), [(1000, "supporting"), (1001, "body_unreadable")])
+def test_fields_after_those_that_php_reads(content_type: str, fields: int, expected: str) -> None:
+    """PHP would not see a status that stands last: `draft` for the gate, whatever is the default for the site."""
+    names = [f"f{number}" for number in range(fields - 1)] + ["status"]
+    part = '--b\r\nContent-Disposition: form-data; name="{}"\r\n\r\ndraft\r\n'
+    body = "&".join(f"{name}=draft" for name in names)
+    if content_type != FORM:
+        body = "".join(part.format(name) for name in names) + "--b--\r\n"
+    assert said(DRAFTS, ask("POST", f"{SITE}/post", body.encode(), content_type)) == expected
