@@ -63,6 +63,8 @@ class Identities:
         except FileNotFoundError:
             return None
         try:
+            if not sealed.startswith(_MAGIC):
+                raise ValueError("not a sealed session")
             nonce, body = sealed[len(_MAGIC) : len(_MAGIC) + 12], sealed[len(_MAGIC) + 12 :]
             opened = AESGCM(self._key()).decrypt(nonce, body, self._bound(site, account))
         except (InvalidTag, ValueError) as error:
