@@ -10,6 +10,7 @@ import asyncio
 import os
 import re
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,8 @@ from executor.gate.deny import DenyListener
 from executor.gate.proxy import Gate
 from flows.flow import DialogRule
 
+_DIALOGS_KEPT = 200
+"""The latest ones; a page in a loop of dialogs must not fill the memory."""
 VIEWPORT = {"width": 1280, "height": 800}
 
 _AROUND_THE_GATE = "PLAYWRIGHT_DISABLE_FORCED_CHROMIUM_PROXIED_LOOPBACK"
@@ -184,14 +187,15 @@ class DialogSeen:
 
 
 class Session:
-    """One context and its current page. Popups become the current page while they are open."""
+    """One context and the page that a flow works on. What the page opens beside it goes through the same gate and is
+    closed with the context."""
 
     page: Page
 
     def __init__(self, context: BrowserContext, dialogs: Sequence[DialogRule]) -> None:
         self._context = context
         self._rules = tuple(dialogs)
-        self.dialogs: list[DialogSeen] = []
+        self.dialogs: deque[DialogSeen] = deque(maxlen=_DIALOGS_KEPT)
         self.crashed = asyncio.Event()
         self._answering: set[asyncio.Task[None]] = set()
         context.on("dialog", self._on_dialog)

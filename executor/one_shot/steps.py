@@ -58,8 +58,7 @@ async def go_through(run: Run) -> Ending:
         return await _end(run, run.not_sent or run.unsure, _detail(run))
     finally:
         keeper.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await keeper
+        await asyncio.gather(keeper, return_exceptions=True)  # what became of it changes nothing any more
         await _leave(run)
 
 
@@ -265,7 +264,7 @@ def _ending(run: Run, reason: Reason | None, detail: str) -> Ending:
         )[:50],
         dialogs=tuple(
             f"{seen.kind}, {'accepted' if seen.accepted else 'dismissed'}"
-            for seen in (run.session.dialogs if run.session else ())
+            for seen in list(run.session.dialogs if run.session else ())[-50:]
         ),
         evidence=keeping.summary(run),
         reads=run.log.safe_reads.total() + run.look_log.safe_reads.total(),
