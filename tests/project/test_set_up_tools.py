@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import lock, no_skips
+from tools import lock, named_tests, no_skips
 
 ROOT = Path(__file__).resolve().parents[2]
 HASH = "--hash=sha256:" + "0" * 64
@@ -84,3 +84,33 @@ def test_a_refused_skip_is_named() -> None:
 
 def test_no_report_at_all_is_a_failure() -> None:
     assert no_skips.main([]) == 2
+
+
+PAGE = "| A1 | It holds. | `tests/room/test_file.py::test_it`<br>`tests/room/test_file.py::TestIt::test_that` |"
+CASE = '<testcase classname="{}" name="{}">{}</testcase>'
+
+
+@pytest.mark.parametrize(
+    ("cases", "lacking"),
+    [
+        ([("tests.room.test_file", "test_it[one-two]", ""), ("tests.room.test_file.TestIt", "test_that", "")], ()),
+        ([("tests.room.test_file", "test_it", "")], ("tests/room/test_file.py::TestIt::test_that",)),
+        (
+            [
+                ("tests.room.test_file", "test_it[good]", ""),
+                ("tests.room.test_file", "test_it[bad]", "<failure/>"),
+                ("tests.room.test_file.TestIt", "test_that", ""),
+            ],
+            ("tests/room/test_file.py::test_it",),
+        ),
+        (
+            [("tests.room.test_file", "test_it", ""), ("tests.room.test_file.TestIt", "test_that", "<skipped/>")],
+            ("tests/room/test_file.py::TestIt::test_that",),
+        ),
+    ],
+)
+def test_a_test_that_a_page_names_must_have_run_and_passed(
+    cases: list[tuple[str, str, str]], lacking: tuple[str, ...]
+) -> None:
+    report = f"<testsuites><testsuite>{''.join(CASE.format(*one) for one in cases)}</testsuite></testsuites>"
+    assert named_tests.missing([PAGE], [report]) == lacking
