@@ -37,6 +37,12 @@ _DIALOGS_KEPT = 200
 """The latest ones; a page in a loop of dialogs must not fill the memory."""
 VIEWPORT = {"width": 1280, "height": 800}
 
+_START_S = 60.0
+"""For the driver and the browser together, on a machine that does much else."""
+_OPEN_S = 30.0
+"""For a context and its blank page. The driver gives these no limit of its own, and a browser that is there but does
+not answer would hold a run for ever: after the submit too, with its attempt open and its lease renewed."""
+
 _AROUND_THE_GATE = "PLAYWRIGHT_DISABLE_FORCED_CHROMIUM_PROXIED_LOOPBACK"
 """With this set the driver lets loopback go around the proxy. It is taken out of the environment before launching; the
 path proof would notice it too."""
@@ -125,20 +131,26 @@ class BrowserHost:
         os.environ.pop(_AROUND_THE_GATE, None)
         await self.deny.start()
         try:
-            self._playwright = await async_playwright().start()
-            self._browser = await self._playwright.chromium.launch(
-                executable_path=str(found.path),
-                headless=not self._headed,
-                args=launch_arguments(deny_address=self.deny.address, spki=self.authority.spki, as_root=_is_root()),
-                # A run decides for itself what a signal means; the browser must not vanish under a release.
-                handle_sigint=False,
-                handle_sigterm=False,
-                handle_sighup=False,
-            )
+            async with asyncio.timeout(_START_S):
+                self._playwright = await async_playwright().start()
+                self._browser = await self._playwright.chromium.launch(
+                    executable_path=str(found.path),
+                    headless=not self._headed,
+                    args=launch_arguments(deny_address=self.deny.address, spki=self.authority.spki, as_root=_is_root()),
+                    # A run decides for itself what a signal means; the browser must not vanish under a release.
+                    handle_sigint=False,
+                    handle_sigterm=False,
+                    handle_sighup=False,
+                )
         except PlaywrightError as error:
             await self.close()
             first = str(error).strip().splitlines()[0]
             raise NotReady(f"The browser at {found.path} does not start ({first}). Try `interlock doctor`.") from error
+        except TimeoutError as error:
+            await self.close()
+            raise NotReady(
+                f"The browser at {found.path} did not start within {_START_S:g} s. Try `interlock doctor`."
+            ) from error
         except BaseException:
             await self.close()
             raise
@@ -162,17 +174,20 @@ class BrowserHost:
         if self._browser is None or not self._browser.is_connected():
             raise NotReady("The browser has gone away. Run it again; nothing was dispatched.")
         try:
-            context = await self._browser.new_context(
-                proxy={"server": gate.address, "bypass": "<-loopback>"},
-                service_workers="block",
-                accept_downloads=False,
-                viewport={"width": VIEWPORT["width"], "height": VIEWPORT["height"]},
-                storage_state={"cookies": [dict(cookie) for cookie in cookies], "origins": []},  # type: ignore[arg-type]  # as the same driver gave them
-            )
-            session = Session(context, dialogs)
-            session.page = await context.new_page()
+            async with asyncio.timeout(_OPEN_S):
+                context = await self._browser.new_context(
+                    proxy={"server": gate.address, "bypass": "<-loopback>"},
+                    service_workers="block",
+                    accept_downloads=False,
+                    viewport={"width": VIEWPORT["width"], "height": VIEWPORT["height"]},
+                    storage_state={"cookies": [dict(cookie) for cookie in cookies], "origins": []},  # type: ignore[arg-type]  # as the same driver gave them
+                )
+                session = Session(context, dialogs)
+                session.page = await context.new_page()
         except PlaywrightError as error:
             raise NotReady(f"The browser did not open a context: {str(error).splitlines()[0]}") from error
+        except TimeoutError as error:
+            raise NotReady(f"The browser did not open a context within {_OPEN_S:g} s.") from error
         return session
 
 

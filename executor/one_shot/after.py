@@ -25,7 +25,7 @@ from executor.model.verdict import Guarantee, Look, Reading, verdict
 from executor.one_shot import keeping
 from executor.one_shot.looking import PathNotProven, look, read_only
 from executor.one_shot.recovery import break_circuit
-from executor.one_shot.run import Run
+from executor.one_shot.run import Run, of_the_author
 from flows.effect import Says
 from flows.observations import Found
 
@@ -79,7 +79,7 @@ async def _page_says_why(run: Run) -> bool:
 
 async def _message(run: Run) -> str | None:
     try:
-        return await asyncio.wait_for(run.flow.validation_message(run.composer(), run.intent), 2)
+        return await of_the_author(run.flow.validation_message(run.composer(), run.intent), 2)
     except Exception:  # noqa: BLE001  a page in the middle of leaving cannot be read; the window simply goes on
         return None
 

@@ -24,7 +24,7 @@ from executor.one_shot import keeping
 from executor.one_shot.control import ControlNotFit, pin
 from executor.one_shot.looking import PathNotProven, prove_path
 from executor.one_shot.material import differences
-from executor.one_shot.run import Halted, RefusedRun, Run
+from executor.one_shot.run import Halted, RefusedRun, Run, of_the_author
 from flows.effect import Write
 from flows.flow import Identity, Submit
 from flows.wire import OutgoingRequest
@@ -87,7 +87,7 @@ async def prepare(run: Run) -> Submit:
     """4. The flow fills the composer. Whatever reaches for the effect here was stopped by the gate: a defect."""
     assert run.session is not None
     try:
-        submit: object = await asyncio.wait_for(
+        submit: object = await of_the_author(
             run.flow.prepare(run.composer(), run.intent), run.services.settings.prepare_s
         )
     except Exception as error:  # a flow author's code may raise anything; before the claim that is a halt
@@ -134,7 +134,7 @@ async def identity(run: Run) -> None:
 async def compose(run: Run) -> None:
     """6. What the composer holds equals what was approved."""
     try:
-        read = await asyncio.wait_for(run.flow.composed(run.composer(), run.intent), run.services.settings.step_s)
+        read = await of_the_author(run.flow.composed(run.composer(), run.intent), run.services.settings.step_s)
     except Exception as error:  # a flow author's code, see prepare
         await _keep_what_is_there(run, "composed unread")
         raise Halted(Halt.PREPARE_FAILED, _first_line(run, error)) from error
@@ -174,7 +174,7 @@ async def choose(run: Run, submit: Submit) -> None:
 async def _message_before(run: Run) -> str | None:
     """What the page says is wrong before anything was submitted: only another message is news afterwards."""
     try:
-        return await asyncio.wait_for(
+        return await of_the_author(
             run.flow.validation_message(run.composer(), run.intent), run.services.settings.step_s
         )
     except Exception as error:  # a flow author's code, see prepare
@@ -209,7 +209,7 @@ async def _stop_if_effect_reached(run: Run) -> None:
 
 async def _identify(run: Run) -> Identity:
     try:
-        return await asyncio.wait_for(run.flow.identify(run.composer(), run.intent), run.services.settings.step_s)
+        return await of_the_author(run.flow.identify(run.composer(), run.intent), run.services.settings.step_s)
     except Exception as error:  # a flow author's code, see prepare
         await _keep_what_is_there(run, "identity")
         raise Halted(Halt.IDENTITY_UNREADABLE, _first_line(run, error)) from error
@@ -217,7 +217,7 @@ async def _identify(run: Run) -> Identity:
 
 async def _check_signed_in(run: Run) -> None:
     try:
-        seen = await asyncio.wait_for(run.flow.identify(run.composer(), run.intent), 5)
+        seen = await of_the_author(run.flow.identify(run.composer(), run.intent), 5)
     except Exception:  # noqa: BLE001  only asked to name a known problem better; the halt that follows stands anyway
         return
     if seen.problem:

@@ -23,7 +23,7 @@ from executor.gate.rules import Kind, Phase, Rules
 from executor.gate.wire_log import shown_url
 from executor.model.ending import Looked
 from executor.one_shot import keeping
-from executor.one_shot.run import Run
+from executor.one_shot.run import Run, of_the_author
 from flows.flow import View
 from flows.observations import CouldNotLook, Found, Item, NoLook, NotFound, Observation, Partial
 from flows.pages import ReadOnlyPage
@@ -63,9 +63,12 @@ async def prove_path(gate: Gate, session: Session, *origins: str) -> None:
     for origin in origins:
         address = gate.expect_probe(origin)
         try:
-            await session.page.goto(address, timeout=10_000)
+            # Twice, since the driver itself may be what does not answer.
+            await asyncio.wait_for(session.page.goto(address, timeout=10_000), 15)
         except PlaywrightError as error:
             raise PathNotProven(f"{origin}: {str(error).splitlines()[0]}") from error
+        except TimeoutError as error:
+            raise PathNotProven(f"{origin}: the browser does not answer") from error
         if not gate.proved(origin):
             raise PathNotProven(f"{origin}: the one-time address was not seen at the gate")
 
@@ -91,7 +94,7 @@ async def look(
 async def _observe(run: Run, session: Session, view: View) -> Observation:
     page = ReadOnlyPage(session.page, run.intent.origin)
     try:
-        return await asyncio.wait_for(view.look(run.flow, page, run.intent), run.services.settings.look_s)
+        seen: object = await of_the_author(view.look(run.flow, page, run.intent), run.services.settings.look_s)
     except (TimeoutError, PlaywrightTimeout):
         return CouldNotLook(reason=NoLook.TIMED_OUT, detail="the view did not end in its time")
     except PlaywrightError as error:
@@ -100,6 +103,9 @@ async def _observe(run: Run, session: Session, view: View) -> Observation:
         return CouldNotLook(reason=reason, detail=str(error).splitlines()[0])
     except Exception as error:  # noqa: BLE001  a view is a flow author's code: whatever it raises, it could not look
         return CouldNotLook(reason=NoLook.VIEW_FAILED, detail=type(error).__name__)
+    if not isinstance(seen, Found | NotFound | CouldNotLook | Partial):
+        return CouldNotLook(reason=NoLook.VIEW_FAILED, detail=f"the view returned {type(seen).__name__}")
+    return seen
 
 
 _UNFIT = {

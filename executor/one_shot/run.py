@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from evidence.manifest import Manifest
 from evidence.redaction import Redactor
@@ -64,6 +64,48 @@ def tell(listener: Listener, event: StepEvent) -> None:
         listener(event)
     except Exception as error:  # noqa: BLE001  named above
         _log.warning("the listener failed at step %d, %s: %s", event.number, event.moment, type(error).__name__)
+
+
+class AuthorEnded(Exception):
+    """A flow author's code tried to end more than itself: it raised what would cancel the run or end the program."""
+
+
+T = TypeVar("T")
+
+_CANCELLED_S = 1.0
+"""How long an author's code may take to let go once its time is over."""
+
+
+async def of_the_author(code: Awaitable[T], within_s: float) -> T:
+    """Await a flow author's code. Raises what it raises, as an `Exception` whatever it is, and TimeoutError. Code that
+    does not let go when its time is over is left behind, cancelled: it has only a page, which is closed under it."""
+
+    async def contained() -> T:
+        try:
+            return await code
+        except SystemExit as error:  # would end the event loop, and with it every step that is still to come
+            raise AuthorEnded("SystemExit") from error
+
+    task = asyncio.ensure_future(contained())
+    try:
+        await asyncio.wait([task], timeout=within_s)
+        if task.cancelled():
+            raise AuthorEnded("CancelledError")
+        if task.done():
+            return task.result()
+    finally:
+        if not task.done():
+            task.add_done_callback(_unheard)
+            task.cancel()
+            await asyncio.wait([task], timeout=_CANCELLED_S)
+    raise TimeoutError
+
+
+def _unheard(task: asyncio.Task[Any]) -> None:
+    """What code raises whose time was over is nobody's news; asked for here, so that the event loop does not report
+    it."""
+    if not task.cancelled():
+        task.exception()
 
 
 class Halted(Exception):
