@@ -137,11 +137,11 @@ class FileStore:
         if self.exists(blob.sha256):
             self.get(blob.sha256)
             return blob
-        free = shutil.disk_usage(self._blobs).free
-        if free - len(data) < self._minimum_free:
-            raise StoreFull(self.root, len(data), free, self._minimum_free)
         final = self._place(blob.sha256)
         try:
+            free = shutil.disk_usage(self._blobs).free
+            if free - len(data) < self._minimum_free:
+                raise StoreFull(self.root, len(data), free, self._minimum_free)
             _make_private_folder(final.parent)
             while not _write_new(final, data):
                 pass

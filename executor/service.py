@@ -43,7 +43,7 @@ from executor.one_shot.run import Listener, Run, Services, StepEvent
 from executor.one_shot.steps import go_through
 from executor.payloads import for_the_flow, parse_payload
 from executor.receipts import Receipt
-from executor.settings import Settings
+from executor.settings import LONGEST_APPROVAL_S, Settings
 from flows.effect import Contract
 from flows.flow import Credentials, Flow, Payload
 from flows.registry import Registry, RegistryError
@@ -72,7 +72,11 @@ class Executor:
         opened = await asyncio.to_thread(open_ledger, settings.ledger_url, anchor=anchor)
         self._thread = LedgerThread(opened)
         self._ledger = AsyncLedger(self._thread)
-        self.recovered = await self.recover(by=ITSELF)
+        try:
+            self.recovered = await self.recover(by=ITSELF)
+        except BaseException:
+            await self.__aexit__()  # nobody else will: what is not entered is not left
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -145,8 +149,8 @@ class Executor:
     ) -> Approval:
         """Approve exactly what is there, for the flow's code as it is now (B1)."""
         found = await self.operation(operation)
-        if valid_for_s is not None and valid_for_s <= 0:
-            raise BadInput("An approval must be valid for some time; give a positive number of seconds.")
+        if valid_for_s is not None and not 0 < valid_for_s <= LONGEST_APPROVAL_S:
+            raise BadInput("An approval is valid for some time and at most a year; give a positive number of seconds.")
         flow = self._flow(found.flow.name)
         return await self.ledger.approve(
             found.id,

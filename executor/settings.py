@@ -6,11 +6,19 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Self
 
 import platformdirs
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+
+DAY_S = 24 * 3600.0
+LONGEST_APPROVAL_S = 366 * DAY_S
+
+Seconds = Annotated[float, Field(gt=0, le=DAY_S, allow_inf_nan=False)]
+"""A limit that holds. Nothing means "for ever": the driver takes 0 for no limit at all, and any time that is compared
+with "not a number" is never over."""
+Delay = Annotated[float, Field(ge=0, le=DAY_S, allow_inf_nan=False)]
 
 
 def default_home() -> Path:
@@ -24,7 +32,7 @@ def default_key_folder() -> Path:
 
 
 class Settings(BaseSettings):
-    """One run's surroundings. Times in seconds."""
+    """One run's surroundings. Times in seconds, none of them longer than a day but for an approval's."""
 
     model_config = SettingsConfigDict(env_prefix="INTERLOCK_", frozen=True, extra="forbid")
 
@@ -39,34 +47,34 @@ class Settings(BaseSettings):
     headed: bool = False
     """Show the browser."""
 
-    lease_s: float = 300.0
+    lease_s: Annotated[Seconds, Field(ge=1)] = 300.0
     """Longer than a slow composer takes; renewed at a third of it. Only a settled attempt frees an account."""
-    prepare_s: float = 120.0
+    prepare_s: Seconds = 120.0
     """A heavy editor on a slow line, with room. A read phase: nothing is lost when it runs out."""
-    step_s: float = 30.0
+    step_s: Seconds = 30.0
     """One navigation or one wait inside prepare and views."""
-    gesture_s: float = 10.0
+    gesture_s: Seconds = 10.0
     """A click that the browser has not taken by then is not waited for; whether anything left, the gate knows."""
-    effect_window_s: float | None = None
+    effect_window_s: Seconds | None = None
     """None: as the flow's contract says (10). From the gesture to the first sign of the request."""
-    answer_s: float | None = None
+    answer_s: Seconds | None = None
     """None: as the flow's contract says (60). Publishing with mail or images behind it takes its time."""
-    connect_s: float = 10.0
+    connect_s: Seconds = 10.0
     """Address, connection and TLS of the effect request; a dead host is found out here."""
-    write_within_s: float = 5.0
+    write_within_s: Seconds = 5.0
     """From the commit of `released` to the first byte. Far below the lease, so that nobody can have taken over."""
-    evidence_s: float = 15.0
+    evidence_s: Seconds = 15.0
     """All captures of one point. Evidence after the submit is bounded and never decides."""
-    look_s: float = 60.0
+    look_s: Seconds = 60.0
     """One view, from its first page to its answer."""
-    verify_delays_s: tuple[float, ...] = (0.0, 2.0)
+    verify_delays_s: tuple[Delay, ...] = (0.0, 2.0)
     """When to look after the submit; reads only, the last one after short lags of ordinary listings."""
-    reads_per_view: int = 400
+    reads_per_view: Annotated[int, Field(ge=1)] = 400
     """Documents and background requests that one view may make; pictures, styles and scripts are not counted. A heavy
     admin page takes about 150."""
-    approval_s: float = 24 * 3600.0
+    approval_s: Annotated[float, Field(gt=0, le=LONGEST_APPROVAL_S, allow_inf_nan=False)] = DAY_S
     """How long an approval is good, where the person does not say."""
-    minimum_free_bytes: int = 200 * 1024 * 1024
+    minimum_free_bytes: Annotated[int, Field(ge=0)] = 200 * 1024 * 1024
     """Below this nothing is claimed: evidence *after* must still fit."""
 
     @classmethod

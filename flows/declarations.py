@@ -7,6 +7,7 @@ constructor: how a flow behaves on its site is for its own tests.
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -140,8 +141,8 @@ def _views(flow: type[Flow[Any]]) -> Iterator[str]:
 def _absence(absence: AbsenceGuarantee, views: tuple[View, ...]) -> Iterator[str]:
     if absence.view not in {view.name for view in views}:
         yield f"guarantees absence by the view {absence.view!r}, and there is no view of that name"
-    if absence.consistency_window_s < 0:
-        yield "guarantees absence after a negative window"
+    if not 0 <= absence.consistency_window_s < math.inf:
+        yield "guarantees absence after a window that is no time of 0 s or more"
     if not absence.statement.strip():
         yield "guarantees absence without the sentence that a person reads"
 
@@ -153,10 +154,10 @@ def _contract(flow: type[Flow[Any]]) -> Iterator[str]:
     if not contract.undo_instructions.strip():
         yield "does not say in its contract how a person undoes the effect"
     for name in ("effect_window_s", "answer_deadline_s"):
-        if getattr(contract, name) <= 0:
-            yield f"has a contract whose {name} is not above 0"
-    if contract.trailing_s < 0:
-        yield "has a contract whose trailing_s is below 0"
+        if not 0 < getattr(contract, name) < math.inf:
+            yield f"has a contract whose {name} is no time above 0 s"
+    if not 0 <= contract.trailing_s < math.inf:
+        yield "has a contract whose trailing_s is no time of 0 s or more"
     if contract.key is not None:
         yield from _key(contract.key, set(flow.payload_model.model_fields))
 
@@ -164,7 +165,7 @@ def _contract(flow: type[Flow[Any]]) -> Iterator[str]:
 def _key(key: ClientKey, fields: set[str]) -> Iterator[str]:
     if (key.header is None) == (key.field is None):
         yield "has a client key that names not exactly one of header and field"
-    if key.lifetime_s <= 0 or key.attempts < 1:
+    if not key.lifetime_s > 0 or key.attempts < 1:
         yield "has a client key without a lifetime or without an attempt"
     if unknown := sorted(set(key.same_fields) - fields):
         yield f"has a client key that holds {', '.join(unknown)} fixed, and the payload has no such field"

@@ -48,6 +48,7 @@ def as_plain(ended: Ended) -> dict[str, Any]:
         "exit": int(ended.exit),
         "receipt": ended.receipt.model_dump(mode="json"),
         "receipt_paths": {"json": str(ended.receipt_paths.json), "text": str(ended.receipt_paths.text)},
+        "receipt_problem": ended.receipt_problem or None,
     }
 
 
@@ -64,4 +65,9 @@ def tell(ended: Ended) -> None:
     else:
         sys.stdout.write(render_text(ended.receipt))
         sys.stdout.write("\n")
+        if ended.exit is Exit.REFUSED and ended.receipt.ids.attempt is not None:
+            sys.stdout.write("This run was refused and submitted nothing; above is the receipt as it stands.\n")
+    if ended.receipt_problem:
+        err().print(f"{ended.receipt_problem} `interlock receipt {ended.operation.id}` shows it.", markup=False)
+        return
     sys.stdout.write(f"Receipt: {ended.receipt_paths.text}\n         {ended.receipt_paths.json}\n")

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from playwright.async_api import Error as PlaywrightError
 
@@ -98,24 +100,31 @@ async def shut(run: Run) -> None:
 async def keep_after(run: Run) -> None:
     """14. Evidence of what is on screen. Bounded; its failure is recorded and changes nothing. The context closes."""
     assert run.gate is not None and run.session is not None
+    cookies: Sequence[Mapping[str, Any]] = ()
+    try:
+        cookies = await _look_at_what_is_left(run)
+    except (EvidenceError, PlaywrightError, TimeoutError) as error:
+        run.report("note", f"evidence after the submit is incomplete: {error}")
+    finally:
+        run.gate.let_go()
+        await run.session.close()
+        await run.gate.close()
+    if kept := session_cookies(cookies, run.flow.session_cookies):
+        await asyncio.to_thread(run.services.identities.save, run.site, run.intent.account, kept)
+
+
+async def _look_at_what_is_left(run: Run) -> Sequence[Mapping[str, Any]]:
+    """Keep what the page shows now, and return the context's cookies."""
+    assert run.session is not None
     account = run.release.account if run.release else None
-    if account is not None and account.answer is not None and account.answer.complete:
+    answered = account is not None and account.answer is not None and account.answer.complete
+    if answered:
         await _settle(run)
         await _keep_answer(run)
     elif account is not None and account.request is not None and destination(account.request) == "document":
         await _abandon_navigation(run)
-    try:
-        by_gate = account is None or account.answer is None or not account.answer.complete
-        await keeping.keep(run, run.session, Point.AFTER, by_gate=by_gate and _gate_answered(run))
-        cookies = await asyncio.wait_for(run.session.cookies(), 5)
-    except (EvidenceError, PlaywrightError, TimeoutError) as error:
-        run.report("note", f"evidence after the submit is incomplete: {error}")
-        cookies = []
-    run.gate.let_go()
-    await run.session.close()
-    await run.gate.close()
-    if kept := session_cookies(cookies, run.flow.session_cookies):
-        await asyncio.to_thread(run.services.identities.save, run.site, run.intent.account, kept)
+    await keeping.keep(run, run.session, Point.AFTER, by_gate=not answered and _gate_answered(run))
+    return await asyncio.wait_for(run.session.cookies(), 5)
 
 
 async def _settle(run: Run) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from playwright.async_api import Error as PlaywrightError
 
-from evidence.records import Point
+from evidence.records import ItemKind, Point
 from evidence.store import EvidenceError
 from executor.errors import NotReady
 from executor.gate.limits import Limits
@@ -150,8 +150,11 @@ async def choose(run: Run, submit: Submit) -> None:
     run.message_before = await _message_before(run)
     try:
         run.pinned = await asyncio.wait_for(pin(submit), run.services.settings.step_s)
-        await keeping.keep(run, run.session, Point.COMPOSED, target=run.pinned.target)
+        kept = await keeping.keep(run, run.session, Point.COMPOSED, target=run.pinned.target)
         digest = await keeping.make_durable(run)
+        if kept.item(ItemKind.SCREENSHOT) is None:
+            gap = next((f": {gap.detail}" for gap in kept.gaps), "")
+            raise EvidenceError(f"There is no picture of the composed page{gap}")
     except ControlNotFit as error:
         await _keep_what_is_there(run, "control")
         raise Halted(Halt.CONTROL_NOT_FIT, f"{error}.") from error

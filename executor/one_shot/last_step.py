@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,8 +24,10 @@ from executor.model.step_table import STEPS
 from executor.model.transitions import Outcome
 from executor.one_shot.recovery import RUN_ENDED
 from executor.one_shot.run import Listener, StepEvent, tell
-from executor.receipts import Receipt, ReceiptPaths, build_receipt, write_receipt
+from executor.receipts import Receipt, ReceiptPaths, build_receipt, paths_of, write_receipt
 from flows.effect import Contract
+
+_log = logging.getLogger(__name__)
 
 ITSELF = Actor(ActorKind.EXECUTOR, "interlock")
 """The program, as the author of what no run and no person records."""
@@ -39,6 +42,9 @@ class Ended:
     receipt: Receipt
     receipt_paths: ReceiptPaths
     exit: Exit
+    receipt_problem: str = ""
+    """Why the receipt is not at those paths; empty when it is. The record has what is in it, and the next start writes
+    it."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +67,12 @@ class LastStep:
         """Hand over, write the receipt, and say how it ended. `known` is the exit code where no run says it."""
         if ending is not None:
             self._report(operation, "begin")
-        receipt, paths = await self.write(operation)
+        receipt, problem = await self.write(operation)
         if ending is not None:
             self._report(operation, "done")
         found = await self.ledger.operation(operation)
-        return Ended(found, ending, receipt, paths, exit_of(found, ending) if known is None else known)
+        code = exit_of(found, ending) if known is None else known
+        return Ended(found, ending, receipt, paths_of(receipt, self.folder), code, problem)
 
     async def as_it_ended(self, operation: str) -> Ended:
         """How the last run ended, as it was recorded."""
@@ -73,12 +80,14 @@ class LastStep:
         last = next((event for event in reversed(events) if event.kind == RUN_ENDED), None)
         ending = Ending.model_validate(dict(last.data)) if last is not None else None
         found = await self.ledger.operation(operation)
-        paths = await asyncio.to_thread(write_receipt, receipt := await self.receipt(operation), self.folder)
-        return Ended(found, ending, receipt, paths, exit_of(found, ending))
+        receipt = await self.receipt(operation)
+        _, problem = await asyncio.to_thread(_written, receipt, self.folder)
+        return Ended(found, ending, receipt, paths_of(receipt, self.folder), exit_of(found, ending), problem)
 
-    async def write(self, operation: str) -> tuple[Receipt, ReceiptPaths]:
+    async def write(self, operation: str) -> tuple[Receipt, str]:
         """First the handoff, when it is unresolved, then the receipt that names it; then the record says which receipt
-        was written."""
+        was written. Returns it with the reason why it could not be written: a folder that cannot be written to changes
+        nothing about how a run ended, and keeps nobody from stopping the next one."""
         receipt = await self.receipt(operation)
         to_whom = receipt.ownership
         if to_whom.owner is not None and not await self._handed_off(operation):
@@ -91,8 +100,10 @@ class LastStep:
                 data={"owner": to_whom.owner, "respond_by": until},
             )
             receipt = await self.receipt(operation)
-        paths = await asyncio.to_thread(write_receipt, receipt, self.folder)
-        written = await asyncio.to_thread(paths.json.read_bytes)
+        written, problem = await asyncio.to_thread(_written, receipt, self.folder)
+        if problem:
+            _log.warning("%s: %s", operation, problem)
+            return receipt, problem
         await self.ledger.note(
             operation,
             kind="receipt",
@@ -100,7 +111,7 @@ class LastStep:
             why="written",
             data={"sha256": hashlib.sha256(written).hexdigest(), "version": receipt.record.version},
         )
-        return receipt, paths
+        return receipt, ""
 
     async def _handed_off(self, operation: str) -> bool:
         """Whether the attempt that is unresolved has been handed to somebody already."""
@@ -111,6 +122,14 @@ class LastStep:
     def _report(self, operation: str, moment: str) -> None:
         if self.listener is not None:
             tell(self.listener, StepEvent(STEPS[16].number, STEPS[16].name, moment, operation))
+
+
+def _written(receipt: Receipt, folder: Path) -> tuple[bytes, str]:
+    """What is in the file now; or the reason, as a sentence, why there is none."""
+    try:
+        return write_receipt(receipt, folder).json.read_bytes(), ""
+    except OSError as error:
+        return b"", f"The receipt could not be written to {folder}: {error.strerror or type(error).__name__}."
 
 
 def exit_of(operation: Operation, ending: Ending | None) -> Exit:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from executor.receipts.building import DEFAULT_OWNER, RESPOND_WITHIN, build_receipt
-from executor.receipts.files import ReceiptPaths, write_receipt
+from executor.receipts.files import ReceiptPaths, paths_of, write_receipt
 from executor.receipts.guidance import ActionPermitted, ActionProhibited, Detector, Standing
 from executor.receipts.schema import Receipt, schema_json
 from executor.receipts.text import render_text
@@ -18,6 +18,7 @@ __all__ = [
     "ReceiptPaths",
     "Standing",
     "build_receipt",
+    "paths_of",
     "render_text",
     "schema_json",
     "write_receipt",

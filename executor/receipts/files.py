@@ -17,12 +17,17 @@ class ReceiptPaths:
     text: Path
 
 
+def paths_of(receipt: Receipt, folder: Path) -> ReceiptPaths:
+    """Where a receipt is written."""
+    return ReceiptPaths(folder / f"{receipt.ids.operation}.json", folder / f"{receipt.ids.operation}.txt")
+
+
 def write_receipt(receipt: Receipt, folder: Path) -> ReceiptPaths:
     """Write `OPERATION.json` and `OPERATION.txt` into `folder` (made with mode 0700), each whole or not at all, mode
     0600. A later receipt of the same operation replaces the earlier one, whoever else writes at the same time. Raises
     OSError."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    paths = ReceiptPaths(folder / f"{receipt.ids.operation}.json", folder / f"{receipt.ids.operation}.txt")
+    paths = paths_of(receipt, folder)
     _replace(paths.json, receipt.model_dump_json(indent=2) + "\n")
     _replace(paths.text, render_text(receipt))
     return paths
