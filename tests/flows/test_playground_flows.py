@@ -619,18 +619,22 @@ async def test_a_draft_is_counted_and_is_neither_found_nor_listed(browser: Brows
 
 
 @pytest.mark.parametrize(
-    ("fields", "state"),
-    [({"state": "queued"}, ItemState.QUEUED), ({"body": "First line"}, ItemState.PUBLISHED)],
+    ("fields", "state", "strength"),
+    [
+        # The whole item and certainly this one; that it is not published yet is said by its state.
+        ({"state": "queued"}, ItemState.QUEUED, Strength.EXACT_ITEM),
+        ({"body": "First line"}, ItemState.PUBLISHED, Strength.PARTIAL),
+    ],
 )
 @in_browser
-async def test_what_is_not_equal_in_all_is_weak(
-    fields: dict[str, str], state: ItemState, browser: Browser, site: Playground
+async def test_strength_says_how_much_is_equal_and_state_whether_it_is_out(
+    fields: dict[str, str], state: ItemState, strength: Strength, browser: Browser, site: Playground
 ) -> None:
     number = stored(site, **fields)
     async with looking(browser, site) as look:
         found = await look("mine")
     assert isinstance(found, Found)
-    assert [(item.id, item.strength, item.state) for item in found.items] == [(number, Strength.PARTIAL, state)]
+    assert [(item.id, item.strength, item.state) for item in found.items] == [(number, strength, state)]
 
 
 @in_browser
