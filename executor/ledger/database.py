@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, BigInteger, Connection, Engine, create_engine, event, make_url, select, update
-from sqlalchemy.exc import DBAPIError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import DataError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
-from executor.ledger import migrations, tables
+from executor.ledger import migrations, postgresql, tables
 from executor.ledger.ids import new_id
 from executor.ledger.ledger import CommitUncertain, LedgerError, LedgerUnavailable
 
@@ -107,6 +107,7 @@ class Database:
 
     def __init__(self, url: URL) -> None:
         self._url = url
+        self._pending = False
         if url.get_backend_name() == "sqlite":
             with _opening(_file_of(url)):
                 self._engine = _engine(url)
@@ -116,18 +117,24 @@ class Database:
             self._open()
 
     def __str__(self) -> str:
+        if self._url.get_backend_name() == "postgresql":
+            return postgresql.shown(self._url)
         return self._url.render_as_string(hide_password=True)
 
     @contextmanager
     def reading(self) -> Iterator[Transaction]:
-        """One consistent view of the whole database."""
+        """One consistent view of the whole database. After a commit whose result is not known it waits for that
+        transaction's end: a server may still be at it when the connection to it is long lost."""
+        if self._pending:
+            with self._connected(writes=True) as connection:
+                self._begun(connection, writes=True)
         with self._connected(writes=False) as connection:
             yield self._begun(connection, writes=False)
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
         """Everything inside is committed when the block ends, or undone when it raises. Raises `CommitUncertain` when
-        COMMIT itself fails, `LedgerUnavailable` or `LedgerError` for what fails before."""
+        COMMIT itself fails, `LedgerUnavailable` or `LedgerError` for what fails before. Nothing is tried twice."""
         with self._connected(writes=True) as connection:
             transaction = self._begun(connection, writes=True)
             yield transaction
@@ -138,15 +145,24 @@ class Database:
                     .values(events=transaction.events, head=transaction.head),
                     "the ledger's counter moved under a transaction that had locked it",
                 )
+            on_postgresql = connection.dialect.name == "postgresql"
+            if on_postgresql:
+                postgresql.must_be_open(connection)
             try:
                 connection.commit()
             except Exception as error:
                 # Whatever COMMIT raises, a driver's error or a lost connection: whether it took effect is not known.
                 connection.invalidate()
-                raise CommitUncertain(
-                    f"it is not known whether the last change to {self} was committed ({_brief(error)}). "
-                    "Read the operation again before doing anything that rests on it."
-                ) from error
+                raise self._uncertain(_brief(error)) from error
+            if on_postgresql and (warning := postgresql.warned(connection)) is not None:
+                raise self._uncertain(warning)
+
+    def _uncertain(self, why: str) -> CommitUncertain:
+        self._pending = True
+        return CommitUncertain(
+            f"it is not known whether the last change to {self} was committed ({why}). "
+            "Read the operation again before doing anything that rests on it."
+        )
 
     def close(self) -> None:
         self._engine.dispose()
@@ -157,18 +173,25 @@ class Database:
         try:
             with self._engine.connect().execution_options(ledger_writes=writes) as connection:
                 if not writes and connection.dialect.name == "postgresql":
-                    connection.execution_options(isolation_level="REPEATABLE READ")
+                    connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
                 connection.begin()
                 yield connection
+        except DataError as error:
+            raise ValueError(f"a value cannot be stored ({_brief(error)}). Nothing was changed.") from error
         except DBAPIError as error:
             raise _translated(error, self) from error
 
     def _begun(self, connection: Connection, *, writes: bool) -> Transaction:
-        row = connection.execute(
-            select(tables.ledger).with_for_update() if writes else select(tables.ledger)
-        ).one_or_none()
+        asked: Any = select(tables.ledger)
+        if on_postgresql := connection.dialect.name == "postgresql":
+            asked = asked.add_columns(postgresql.of_the_session(writes=writes))
+        row = connection.execute(asked.with_for_update() if writes else asked).one_or_none()
+        if writes:
+            self._pending = False  # every writer holds this row to its end
         if row is None:
             raise LedgerUnavailable(f"{self} has lost the row that names it; restore the ledger from a backup.")
+        if on_postgresql and writes:
+            postgresql.must_be_durable(row.of_the_session)  # what a session was told does not outlive every pooler
         # A statement of its own: it must be read after the lock was obtained.
         now = connection.execute(select(now_us())).scalar_one()
         return Transaction(connection, now, row.id, row.events, row.head, writes)
@@ -195,6 +218,8 @@ class Database:
             if connection.execute(select(tables.ledger.c.id)).first() is not None:
                 return
         with self._engine.connect().execution_options(ledger_writes=True) as connection, connection.begin():
+            if connection.dialect.name == "postgresql":
+                postgresql.lock_opening(connection)  # there is no row yet that could be locked
             if connection.execute(select(tables.ledger.c.id).with_for_update()).first() is None:
                 connection.execute(
                     tables.ledger.insert().values(only_row=1, id=new_id("lg"), created_us=now_us(), events=0, head="")
@@ -206,9 +231,10 @@ def resolve(path_or_url: str | Path | URL) -> URL:
     if isinstance(path_or_url, Path) or (isinstance(path_or_url, str) and "://" not in path_or_url):
         return URL.create("sqlite", database=str(path_or_url))
     try:
-        return make_url(path_or_url)
-    except SQLAlchemyError as error:
+        url = make_url(path_or_url)
+    except (SQLAlchemyError, ValueError) as error:  # a port that is no number is a ValueError
         raise LedgerUnavailable("the ledger's address is neither a file name nor a database URL.") from error
+    return postgresql.address(url) if url.get_backend_name() == "postgresql" else url
 
 
 def _file_of(url: URL) -> Path:
@@ -242,7 +268,7 @@ def _engine(url: URL) -> Engine:
         if backend == "sqlite":
             engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S})
         elif backend == "postgresql":
-            engine = create_engine(url, pool_pre_ping=True)
+            engine = postgresql.engine(url, lock_timeout_s=BUSY_TIMEOUT_S)
         else:
             raise LedgerUnavailable(f"a ledger cannot be kept in {backend}: use SQLite or PostgreSQL.")
     except (ImportError, NoSuchModuleError) as error:
@@ -250,8 +276,6 @@ def _engine(url: URL) -> Engine:
     if backend == "sqlite":
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
-    else:
-        event.listen(engine, "connect", _prepare_postgresql)
     return engine
 
 
@@ -267,20 +291,14 @@ def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
-def _prepare_postgresql(connection: Any, record: object) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SET synchronous_commit = on")
-    connection.commit()
-
-
 def _translated(error: DBAPIError, database: Database) -> LedgerError:
-    return LedgerUnavailable(
-        f"{database} did not do what was asked ({_brief(error)}). Nothing was changed. Look at whether the database "
-        "runs, is writable and has room, then try again."
-    )
+    advice = postgresql.advice(error) or "Look at whether the database runs, is writable and has room, then try again."
+    return LedgerUnavailable(f"{database} did not do what was asked ({_brief(error)}). Nothing was changed. {advice}")
 
 
 def _brief(error: Exception) -> str:
-    """The driver's own words: SQLAlchemy's would show statement and parameters, and with them material (A11)."""
+    """The first line of the driver's own words: SQLAlchemy's would show statement and parameters, PostgreSQL's further
+    lines rows, and with them material (A11)."""
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-    return f"{type(cause).__name__}: {cause}"
+    said = getattr(getattr(cause, "diag", None), "message_primary", None) or str(cause)
+    return f"{type(cause).__name__}: {''.join(said.splitlines()[:1])}"

@@ -71,7 +71,7 @@ class Ledger(Protocol):
        releases nothing (C8).
 
     A `ValueError` says that the caller asked for nonsense (no duration, a reserved kind of event, a time without a
-    zone, data without a canonical form); it too has changed nothing.
+    zone, data without a canonical form, a text that the database cannot hold); it too has changed nothing.
     """
 
     # -- operations ---------------------------------------------------------------------------------------------------

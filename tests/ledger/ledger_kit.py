@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
+
+from sqlalchemy import Engine, create_engine, event, make_url
 
 from executor.ledger.ids import new_id
 from executor.ledger.ledger import Judgement
@@ -33,6 +37,26 @@ def intent(task: str = "task", title: str = "Hello", **changes: Any) -> Intent:
         common={"title": title},
     )
     return replace(plain, **changes)
+
+
+@contextmanager
+def from_outside(url: str) -> Iterator[Engine]:
+    """The database as somebody with all rights to it reaches it: past the ledger, and past its foreign keys."""
+    where = make_url(url)
+    if on_postgresql := where.get_backend_name() == "postgresql":
+        where = where.set(drivername="postgresql+psycopg", username="postgres")
+    engine = create_engine(where)
+    if on_postgresql:
+        event.listen(engine, "connect", lambda connection, _: _without_foreign_keys(connection))
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
+def _without_foreign_keys(connection: Any) -> None:
+    connection.execute("SET session_replication_role = replica")
+    connection.commit()
 
 
 @dataclass

@@ -5,56 +5,79 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
-from ledger_kit import EXECUTOR, FLOW, PERSON, PROPOSER, Book
+from ledger_kit import EXECUTOR, FLOW, PERSON, PROPOSER, Book, from_outside
+from sqlalchemy import Table, delete, insert, select
 
 from executor.ledger.anchor import Anchor, AnchorState
 from executor.ledger.ledger import AnchorUnreadable, CommitUncertain, LedgerIdentity, NotAPerson
 from executor.ledger.sql import SqlLedger, open_ledger
+from executor.ledger.tables import METADATA
 from executor.model.admission import Refusal, Refused
 from executor.model.operation import Attempt, Operation
+
+Copy = dict[Table, Sequence[Mapping[str, Any]]]
 
 BEHIND = Refused(Refusal.LEDGER_BEHIND_ANCHOR)
 
 
 class Place:
-    """A ledger's file, its anchor in another folder, and what a person may do to them."""
+    """A ledger, its anchor in another folder, and what a person may do to them."""
 
-    def __init__(self, folder: Path) -> None:
-        self.file = folder / "ledger" / "ledger.sqlite"
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url = url
         self.anchor_file = folder / "evidence" / "anchor.json"
         self.anchor = Anchor(self.anchor_file)
-        self.ledger: SqlLedger = open_ledger(self.file, anchor=self.anchor)
+        self.ledger: SqlLedger = open_ledger(self.url, anchor=self.anchor)
 
     @property
     def book(self) -> Book:
         return Book(self.ledger)
 
-    def copy(self, name: str) -> Path:
-        target = self.file.with_name(name)
-        with closing(sqlite3.connect(self.file)) as old, closing(sqlite3.connect(target)) as new:
-            old.backup(new)
-        return target
+    def copy(self) -> Copy:
+        with from_outside(self.url) as engine, engine.connect() as connection:
+            return {table: connection.execute(select(table)).mappings().all() for table in METADATA.sorted_tables}
 
-    def restore(self, copy: Path) -> None:
+    def restore(self, copy: Copy) -> None:
+        """Everything as in the copy, without a trace of what came after it."""
         self.ledger.close_connections()
-        for suffix in ("-wal", "-shm"):
-            self.file.with_name(self.file.name + suffix).unlink(missing_ok=True)
-        copy.replace(self.file)
-        self.ledger = open_ledger(self.file, anchor=self.anchor)
+        with from_outside(self.url) as engine, engine.begin() as connection:
+            for table in reversed(METADATA.sorted_tables):
+                connection.execute(delete(table))
+            for table in METADATA.sorted_tables:
+                if copy[table]:
+                    connection.execute(insert(table), [dict(row) for row in copy[table]])
+        self.ledger = open_ledger(self.url, anchor=self.anchor)
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    made = Place(tmp_path)
+def place(url: str, tmp_path: Path) -> Iterator[Place]:
+    made = Place(url, tmp_path)
     yield made
     made.ledger.close_connections()
+
+
+def test_a_file_put_back_to_yesterdays_copy_claims_nothing(tmp_path: Path) -> None:
+    file, yesterday = tmp_path / "ledger.sqlite", tmp_path / "yesterday.sqlite"
+    place = Place(f"sqlite:///{file}", tmp_path)
+    operation = place.book.approved()
+    with closing(sqlite3.connect(file)) as old, closing(sqlite3.connect(yesterday)) as new:
+        old.backup(new)
+    assert isinstance(claim(place.book, operation), Attempt)
+    place.ledger.close_connections()
+    for suffix in ("-wal", "-shm"):
+        file.with_name(file.name + suffix).unlink(missing_ok=True)
+    yesterday.replace(file)
+    ledger = open_ledger(file, anchor=place.anchor)
+    assert claim(Book(ledger), operation) == BEHIND
+    ledger.close_connections()
 
 
 def claim(book: Book, operation: Operation) -> Attempt | Refused:
@@ -81,7 +104,7 @@ def test_the_anchor_follows_every_claim_and_release_before_they_return(place: Pl
 
 def test_a_restored_copy_claims_nothing_until_a_person_accepts(place: Place) -> None:
     operation = place.book.approved()
-    copy = place.copy("before")
+    copy = place.copy()
     attempt = claim(place.book, operation)
     assert isinstance(attempt, Attempt)
     assert isinstance(place.book.let_go(attempt), Attempt)  # the effect left
@@ -113,17 +136,15 @@ def test_a_restored_copy_claims_nothing_until_a_person_accepts(place: Place) -> 
 def test_a_ledger_that_falls_back_during_an_attempt_releases_nothing(place: Place) -> None:
     """Failover to a lagging copy between claim and release: this attempt is known to it, another claim is not."""
     _, attempt = place.book.claimed("t1", "one")
-    copy = place.copy("lagging")
+    copy = place.copy()
     place.ledger.stop(by=PERSON, why="everything", flow="elsewhere")
     place.restore(copy)
     assert place.book.let_go(attempt) == BEHIND
 
 
-def test_another_ledger_in_the_place_of_the_first(place: Place, tmp_path: Path) -> None:
+def test_another_ledger_in_the_place_of_the_first(place: Place) -> None:
     place.book.claimed()
-    fresh = tmp_path / "ledger" / "fresh.sqlite"
-    open_ledger(fresh).close_connections()
-    place.restore(fresh)
+    place.restore({table: [] for table in METADATA.sorted_tables})
     assert claim(place.book, place.book.approved()) == BEHIND
 
 
@@ -163,7 +184,7 @@ def test_an_anchor_that_cannot_follow_makes_the_release_uncertain(
 
 def test_the_limit_a_copy_from_after_the_last_advance_is_not_noticed(place: Place) -> None:
     operation, attempt = place.book.released()
-    copy = place.copy("after")
+    copy = place.copy()
     place.book.close(attempt)
     place.restore(copy)
     assert place.ledger.operation(operation.id).attempts[0].closed_at is None  # what was lost is only what it came to

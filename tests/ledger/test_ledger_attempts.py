@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from ledger_kit import EXECUTOR, FLOW, PERSON, SUCCEEDED, Book
-from sqlalchemy import create_engine, text, update
+from ledger_kit import EXECUTOR, FLOW, PERSON, SUCCEEDED, Book, from_outside
+from sqlalchemy import text, update
 from sqlalchemy.exc import IntegrityError
 
 from executor.ledger import tables
@@ -229,8 +229,7 @@ def test_the_database_itself_refuses_a_second_release(book: Book, url: str, poli
     book.approve(operation)
     second = book.claim(operation, book.lease(operation))
     assert isinstance(second, Attempt)
-    engine = create_engine(url)
-    try:
+    with from_outside(url) as engine:
         with engine.begin() as connection:
             slot = operation.id if policy is Policy.ABSOLUTE else f"{operation.id}#{second.number}"
             connection.execute(
@@ -241,15 +240,12 @@ def test_the_database_itself_refuses_a_second_release(book: Book, url: str, poli
             connection.execute(update(tables.attempts).values(release_slot=slot))
         with pytest.raises(IntegrityError), engine.begin() as connection:
             connection.execute(update(tables.attempts).values(open_account=operation.account_key))
-    finally:
-        engine.dispose()
     assert book.ledger.operation(operation.id).releases == 0
 
 
 def test_the_guarded_update_alone_refuses(book: Book, url: str) -> None:
     """Whatever was read before it: the statement's own conditions hold the release back."""
     operation, attempt = book.claimed()
-    engine = create_engine(url)
     spoiled = [
         "UPDATE accounts SET token = token + 1",
         "UPDATE accounts SET expires_us = 1",
@@ -263,7 +259,7 @@ def test_the_guarded_update_alone_refuses(book: Book, url: str) -> None:
     ]
     from executor.ledger.claims import _spend_release
 
-    try:
+    with from_outside(url) as engine:
         for statement in spoiled:
             with engine.connect() as connection:
                 connection.execute(text(statement.replace(" by,", ' "by",')))
@@ -272,8 +268,6 @@ def test_the_guarded_update_alone_refuses(book: Book, url: str) -> None:
         with engine.connect() as connection:
             assert connection.execute(_spend_release(operation, attempt, 1)).rowcount == 1
             connection.rollback()
-    finally:
-        engine.dispose()
 
 
 # -- endings -----------------------------------------------------------------------------------------------------------

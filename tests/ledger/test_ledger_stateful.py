@@ -13,15 +13,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from ledger_kit import EXECUTOR, FLOW, PERSON, PROPOSER, intent
-from sqlalchemy import create_engine, update
+from ledger_kit import EXECUTOR, FLOW, PERSON, PROPOSER, from_outside, intent
+from postgresql_server import Server
+from sqlalchemy import create_engine, delete, update
 
 from executor.ledger import tables
+from executor.ledger.database import resolve
 from executor.ledger.ids import new_id
 from executor.ledger.ledger import AccountBusy, Judgement, LedgerError
 from executor.ledger.sql import SqlLedger, open_ledger
@@ -63,13 +66,20 @@ def empty_ledger() -> bytes:
 
 
 class Workers(RuleBasedStateMachine):
-    @initialize(policies=st.tuples(POLICIES, POLICIES))
-    def open(self, policies: tuple[Policy, Policy]) -> None:
+    def place(self) -> str:
+        """The URL of an empty ledger."""
         self.folder = Path(tempfile.mkdtemp(dir=MEMORY if MEMORY.is_dir() else None))
         (self.folder / "ledger.sqlite").write_bytes(empty_ledger())
-        url = f"sqlite:///{self.folder / 'ledger.sqlite'}"
+        return f"sqlite:///{self.folder / 'ledger.sqlite'}"
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder)
+
+    @initialize(policies=st.tuples(POLICIES, POLICIES))
+    def open(self, policies: tuple[Policy, Policy]) -> None:
+        url = self.place()
         self.ledger: SqlLedger = open_ledger(url)
-        self.outside = create_engine(url)
+        self.outside = create_engine(resolve(url))
         self.operations: list[str] = []
         self.leases: list[Lease] = []
         self.attempts: list[str] = []
@@ -87,7 +97,7 @@ class Workers(RuleBasedStateMachine):
         flaws = self.ledger.verify_all().flaws
         self.ledger.close_connections()
         self.outside.dispose()
-        shutil.rmtree(self.folder)
+        self.remove()
         assert flaws == ()
 
     def tried(self, operation: str, call: Callable[[], Any]) -> Any:
@@ -258,6 +268,30 @@ class Workers(RuleBasedStateMachine):
         assert all(self.released[attempt] <= 1 for attempt in self.attempts)
         assert sum(a.closed_at is None for operation in shown for a in operation.attempts) <= 1
 
+
+class WorkersOnPostgresql(Workers):
+    url: ClassVar[str]
+
+    def place(self) -> str:
+        with from_outside(self.url) as engine, engine.begin() as connection:
+            for table in reversed(tables.METADATA.sorted_tables):
+                connection.execute(delete(table))
+        return self.url
+
+    def remove(self) -> None:
+        """It is emptied for the next one."""
+
+
+@pytest.fixture(scope="class")
+def postgresql(server: Server) -> None:
+    WorkersOnPostgresql.url = server.empty_database()
+    open_ledger(WorkersOnPostgresql.url).close_connections()
+
+
+TestWorkersOnPostgresql = pytest.mark.usefixtures("postgresql")(WorkersOnPostgresql.TestCase)
+TestWorkersOnPostgresql.settings = settings(
+    max_examples=8, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 
 TestWorkers = Workers.TestCase
 TestWorkers.settings = settings(

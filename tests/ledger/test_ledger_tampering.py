@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import asdict
 
 import pytest
-from ledger_kit import EXECUTOR, PERSON, SUCCEEDED, Book
-from sqlalchemy import create_engine, delete, insert, select, text
+from ledger_kit import EXECUTOR, PERSON, SUCCEEDED, Book, from_outside
+from sqlalchemy import delete, insert, select, text
 
 from executor.ledger.database import us
 from executor.ledger.history import event_hash, running_head
@@ -39,13 +39,11 @@ def history(book: Book) -> Operation:
 
 
 def spoil(url: str, *statements: str, **values: object) -> None:
-    """Change rows as somebody with the file could, foreign keys aside. `:op` is the operation."""
-    engine = create_engine(url)
-    with engine.begin() as connection:
+    """Change rows as somebody with the database could, foreign keys aside. `:op` is the operation."""
+    with from_outside(url) as engine, engine.begin() as connection:
         for statement in statements:
             changed = connection.execute(text(statement), {k: v for k, v in values.items() if f":{k}" in statement})
             assert changed.rowcount != 0, statement
-    engine.dispose()
 
 
 IN_ITS_HISTORY = {
@@ -114,16 +112,15 @@ BESIDE_IT = {
 @contextmanager
 def put_back(url: str) -> Iterator[None]:
     """All rows as they were, however they were spoiled inside."""
-    engine = create_engine(url)
-    with engine.connect() as connection:
-        kept = {table: connection.execute(select(table)).mappings().all() for table in METADATA.sorted_tables}
-    yield
-    with engine.begin() as connection:
-        for table in reversed(METADATA.sorted_tables):
-            connection.execute(delete(table))
-        for table, rows in kept.items():
-            connection.execute(insert(table), [dict(row) for row in rows])
-    engine.dispose()
+    with from_outside(url) as engine:
+        with engine.connect() as connection:
+            kept = {table: connection.execute(select(table)).mappings().all() for table in METADATA.sorted_tables}
+        yield
+        with engine.begin() as connection:
+            for table in reversed(METADATA.sorted_tables):
+                connection.execute(delete(table))
+            for table, rows in kept.items():
+                connection.execute(insert(table), [dict(row) for row in rows])
 
 
 def test_a_changed_history_is_found_on_reading_it_and_by_the_check_of_all(

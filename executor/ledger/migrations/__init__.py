@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Engine, inspect, select
 from sqlalchemy.sql import column, table
 
 from executor.ledger.ledger import LedgerUnavailable, SchemaTooNew
+from executor.ledger.postgresql import lock_opening
 
 KNOWN = ("0001",)
 """Every revision that this program can bring forward, in order."""
@@ -20,8 +21,6 @@ SCHEMA = KNOWN[-1]
 """The revision that the tables of this program describe."""
 
 _VERSIONS = table("alembic_version", column("version_num"))
-_LOCK = 0x1E7E_10C4
-"""Number of the advisory lock on PostgreSQL; any fixed one does."""
 
 
 def upgrade(engine: Engine) -> bool:
@@ -36,7 +35,7 @@ def upgrade(engine: Engine) -> bool:
             return False
     with engine.connect().execution_options(ledger_writes=True) as connection, connection.begin():
         if connection.dialect.name == "postgresql":
-            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
+            lock_opening(connection)
         if _revision(connection) == SCHEMA:  # another process was faster
             return False
         _migrate(connection)
