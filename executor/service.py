@@ -6,6 +6,7 @@ It joins the rooms and holds no rule of its own: what may happen is decided by t
 from __future__ import annotations
 
 import asyncio
+import unicodedata
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -25,7 +26,7 @@ from executor.ledger.sql import open_ledger
 from executor.ledger.thread import AsyncLedger, LedgerThread
 from executor.model.admission import refusal
 from executor.model.ending import Ending
-from executor.model.fingerprint import provider_key
+from executor.model.fingerprint import NotCanonical, provider_key
 from executor.model.operation import (
     Actor,
     Approval,
@@ -109,6 +110,8 @@ class Executor:
         found = self._flow(flow)
         if not account.strip() or not task.strip():
             raise BadInput("An intent needs an account and a task; one of them is empty.")
+        if any(unicodedata.category(one) in ("Cc", "Cs") for one in account.strip() + task.strip()):
+            raise BadInput("An account and a task are one line of text; one of them holds a character that is no text.")
         if deadline is not None and deadline.tzinfo is None:
             raise BadInput("A deadline needs a time zone, such as 2030-01-31T12:00:00+01:00.")
         parsed = parse_payload(found, payload)
@@ -129,13 +132,18 @@ class Executor:
             after=tuple([(await self.operation(one)).id for one in after]),
             deadline=deadline,
         )
-        return await self.ledger.propose(
-            intent,
-            flow=binding,
-            policy=Policy.ABSOLUTE,
-            by=by,
-            provider_key=provider_key(intent.identity) if found.contract.key is not None else None,
-        )
+        try:
+            return await self.ledger.propose(
+                intent,
+                flow=binding,
+                policy=Policy.ABSOLUTE,
+                by=by,
+                provider_key=provider_key(intent.identity) if found.contract.key is not None else None,
+            )
+        except NotCanonical as error:
+            raise BadInput(
+                "The intent holds what no record can keep: a deadline centuries away, or half of a character."
+            ) from error
 
     async def approve(
         self,

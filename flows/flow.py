@@ -13,6 +13,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any, ClassVar, Generic, TypeVar, cast
 from urllib.parse import urlsplit
 
@@ -165,10 +166,16 @@ class Flow(ABC, Generic[P]):
         if parts.username or parts.password:
             raise ValueError("a destination may not carry a user name or password")
         try:
-            port = parts.port or (443 if parts.scheme.lower() == "https" else 80)
+            port = parts.port
         except ValueError as error:
             raise ValueError(f"destination {destination!r} has no valid port") from error
+        if port == 0:
+            raise ValueError(f"destination {destination!r} has no valid port")
+        port = port or (443 if parts.scheme.lower() == "https" else 80)
         host = parts.hostname.lower().rstrip(".")  # "cms.example." is the same host, spelt as a full name
+        if any(one.isspace() for one in destination.strip()) or not _is_plain_host(host):
+            # A browser would take "127.1" or "ex%61mple.org" for another spelling of a host, and so show another one.
+            raise ValueError(f"destination {destination!r} is not spelt as a browser shows it")
         return origin_of(parts.scheme.lower(), host, port) + parts.path.rstrip("/")
 
     def material(self, payload: P) -> dict[str, Any]:
@@ -225,6 +232,17 @@ class Flow(ABC, Generic[P]):
             source = inspect.getsource(cast(Any, inspect.getmodule(klass)))
             digest.update(klass.__qualname__.encode() + b"\0" + source.encode() + b"\0")
         return digest.hexdigest()
+
+
+def _is_plain_host(host: str) -> bool:
+    """Whether a browser would leave this host as it is (WHATWG URL, section 3.5): letters, digits and hyphens in ASCII,
+    or an IP address in its one spelling."""
+    if ":" in host or re.fullmatch(r"[0-9]+|0x[0-9a-f]*", host.rpartition(".")[2]):
+        try:
+            return str(ip_address(host)) == host and "%" not in host
+        except ValueError:
+            return False
+    return re.fullmatch(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*", host) is not None
 
 
 def describe(flow: type[Flow[Any]]) -> Mapping[str, object]:

@@ -209,11 +209,12 @@ def origin_of(scheme: str, host: str, port: int) -> str:
 
 
 def origin_of_url(url: str) -> str:
-    """The origin of an absolute http(s) URL. Raises ValueError with one sentence for anything else."""
+    """The origin of an absolute http(s) URL; "cms.example." is the same host, spelt as a full name. Raises ValueError
+    with one sentence for anything else."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(f"{url!r} is not an absolute http or https address")
-    return origin_of(parts.scheme, parts.hostname, parts.port or (443 if parts.scheme == "https" else 80))
+    return origin_of(parts.scheme, parts.hostname.rstrip("."), parts.port or (443 if parts.scheme == "https" else 80))
 
 
 def _only(pairs: tuple[tuple[str, str], ...], name: str) -> str | None:

@@ -137,7 +137,28 @@ class TestDestination:
         assert once.startswith(origin)
 
     @pytest.mark.parametrize(
-        "bad", ["", "cms.example", "/blog", "ftp://cms.example", "https://", "https://ada:pw@cms.example", "http://a:x"]
+        "bad",
+        [
+            "",
+            "cms.example",
+            "/blog",
+            "ftp://cms.example",
+            "https://",
+            "https://ada:pw@cms.example",
+            "http://a:x",
+            "http://a:0",
+            # A browser reads these as other spellings of a host, and shows that one.
+            "http://127.1",
+            "http://2130706433",
+            "http://0x7f000001",
+            "http://127.0.0.01",
+            "http://%31%32%37.0.0.1",
+            "http://\uff11\uff12\uff17.0.0.1",
+            "http://ex\u00e4mple.org",
+            "http://[0:0::1]",
+            "http://127.0.0.1\t.example",
+            "http://cms..example",
+        ],
     )
     def test_what_is_no_destination_is_refused_in_one_sentence(self, bad: str) -> None:
         with pytest.raises(ValueError, match="destination") as caught:
