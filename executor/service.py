@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import unicodedata
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, Self
@@ -25,7 +25,6 @@ from executor.ledger.ledger import Proposed
 from executor.ledger.sql import open_ledger
 from executor.ledger.thread import AsyncLedger, LedgerThread
 from executor.model.admission import refusal
-from executor.model.ending import Ending
 from executor.model.fingerprint import NotCanonical, provider_key
 from executor.model.operation import (
     Actor,
@@ -196,7 +195,14 @@ class Executor:
             )
             return await self._last_step.take(found.id, None, Exit.REFUSED)
         shown = self.settings.headed if headed is None else headed
-        async with _warm_worker(), BrowserHost(configured=self.settings.browser, headed=shown) as host:
+        cancelled = asyncio.Event()
+        return await _to_the_end(self._attended(found, flow, binding, by, shown, cancelled), cancelled)
+
+    async def _attended(
+        self, found: Operation, flow: Flow[Any], binding: FlowBinding, by: Actor, headed: bool, cancelled: asyncio.Event
+    ) -> Ended:
+        """A run with its browser around it and its receipt after it."""
+        async with _warm_worker(), BrowserHost(configured=self.settings.browser, headed=headed) as host:
             run = Run(
                 services=self._services(host),
                 operation=found,
@@ -205,6 +211,7 @@ class Executor:
                 intent=for_the_flow(found, flow),
                 person=by,
                 redactor=redactor_for(flow),
+                cancelled=cancelled,
             )
             await self.ledger.note(
                 found.id,
@@ -213,11 +220,8 @@ class Executor:
                 why=f"asked for by {by}",
                 data={"run": run.id, "browser": host.version, "flow": flow.name, "flow_version": flow.version},
             )
-            ending, cancelled = await _to_the_end(run)
-        ended = await self._last_step.take(found.id, ending)
-        if cancelled is not None:
-            raise cancelled
-        return ended
+            ending = await go_through(run)
+        return await self._last_step.take(found.id, ending)
 
     async def recover(self, *, by: Actor) -> tuple[Operation, ...]:
         """Settle attempts whose run is gone, finish runs that were lost between their verdict and their receipt (among
@@ -364,17 +368,21 @@ async def _warm_worker() -> AsyncIterator[None]:
         await asyncio.gather(starting, return_exceptions=True)
 
 
-async def _to_the_end(run: Run) -> tuple[Ending, asyncio.CancelledError | None]:
-    """Let a run end by its own deadlines, whoever cancels its caller, and however often."""
-    going = asyncio.ensure_future(go_through(run))
-    cancelled: asyncio.CancelledError | None = None
+async def _to_the_end(run: Coroutine[Any, Any, Ended], cancelled: asyncio.Event) -> Ended:
+    """Let a run end by its own deadlines, its browser and its receipt included, whoever cancels its caller, and however
+    often."""
+    going = asyncio.ensure_future(run)
+    error: asyncio.CancelledError | None = None
     while not going.done():
         try:
             await asyncio.wait([going])
-        except asyncio.CancelledError as error:
-            cancelled = error
-            run.cancelled.set()
-    return going.result(), cancelled
+        except asyncio.CancelledError as asked:
+            error = asked
+            cancelled.set()
+    ended = going.result()
+    if error is not None:
+        raise error
+    return ended
 
 
 _LOADED: dict[type[Flow[Any]], str] = {}
