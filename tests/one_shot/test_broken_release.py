@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from child import UNKNOWN
-from release_kit import Got, Held, bench, shape
+from child import SUCCEEDED, UNKNOWN
+from release_kit import Got, Held, bench, form, shape
 
 from executor.gate.port import WriteFailed
 from executor.gate.rules import Phase
 from executor.model.reasons import Unsure
+from executor.one_shot import after
 
 
 @pytest.fixture(scope="session")
@@ -45,3 +47,30 @@ async def test_a_cut_answer_is_no_answer(tmp_path: Path) -> None:
         one.gate.let_go()
         assert await publishing == Got(None)
         assert len(one.site.posts) == 1
+
+
+async def test_a_body_that_still_arrives_holds_the_window_open(tmp_path: Path) -> None:
+    """Step 12: the window ends with no candidate there, not in the middle of one."""
+    async with bench(tmp_path, effect_window_s=0.3) as one:
+        crashed = asyncio.Event()
+        one.run.session = SimpleNamespace(crashed=crashed, page=None)  # type: ignore[assignment]  # nothing is read of it
+        host, port = one.gate.address.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        body = form()
+        writer.write(
+            f"POST {one.site.url}/form/publish HTTP/1.1\r\nHost: 127.0.0.1:{one.site.port}\r\nConnection: close\r\n"
+            "Cookie: pg_session=s3cret\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n".encode()
+            + body[:5]
+        )
+        assert await one.gate.until(lambda: one.gate.candidates == 1, 5)
+        waiting = asyncio.create_task(after.answer(one.run))
+        done, _ = await asyncio.wait([waiting], timeout=1.0)  # three windows long
+        assert not done
+        writer.write(body[5:])
+        await asyncio.wait_for(waiting, 10)
+        assert b" 302 " in (await reader.read()).partition(b"\r\n")[0]
+        writer.close()
+        await writer.wait_closed()
+        assert shape(await one.judged()) == SUCCEEDED
+        assert one.site.posts == [body]
