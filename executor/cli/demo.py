@@ -129,7 +129,7 @@ async def _perform(site: Playground, folder: Path, console: Console) -> list[Act
 
     usual = _settings(site, folder)
     hasty = usual.model_copy(update={"answer_s": LOST_ANSWER_S, "verify_delays_s": ()})
-    _say(console, f"A local site runs at {site.tls}; its own record is {site.truth.path}.")
+    console.print(cell(f"A local site runs at {site.tls}; its own record is {site.truth.path}"), soft_wrap=True)
     await _sign_in(site, usual, EDITOR)
     # The mistake of the third scene: somebody kept the editor's session under the other account's name.
     await _sign_in(site, usual, SECOND)

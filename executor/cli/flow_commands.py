@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="The flows that can be run.", rich_markup_mode=None)
 
 
-@app.command("list")
+@app.command("list", short_help="Show every flow that can be run.")
 def list_flows(as_json: AsJson = False) -> None:
     """Show every registered flow, broken ones with what is wrong with them."""
     from flows.registry import Registry, RegistryError
@@ -49,7 +49,7 @@ def list_flows(as_json: AsJson = False) -> None:
     out().print(table)
 
 
-@app.command("show")
+@app.command("show", short_help="Show what a flow may do, and what its site promises.")
 def show_flow(
     flow: Annotated[str, typer.Argument(help="A registered name, or path/to/file.py:Class.")], as_json: AsJson = False
 ) -> None:
@@ -107,16 +107,20 @@ def login(
 ) -> None:
     """Sign in and keep the session, sealed. Takes INTERLOCK_USER and INTERLOCK_PASSWORD, or asks."""
     by = person("sign in")
+    credentials = _credentials(account)
 
     async def sign_in() -> None:
         async with executor() as service:
-            await service.login(flow=flow, destination=site, account=account, credentials=_credentials(account), by=by)
+            await service.login(flow=flow, destination=site, account=account, credentials=credentials, by=by)
 
     run(sign_in())
     if as_json:
         print_json({"flow": flow, "site": site, "account": account, "signed_in": True})
     else:
-        out().print(f"Signed in to {site} as {account}; the session is kept sealed.", markup=False)
+        console = out()
+        console.print(f"Signed in to {site} as {credentials.user}; the session is kept sealed.", markup=False)
+        if credentials.user != account:
+            console.print(f"It is kept for {account}: a run halts if the pages show another name.", markup=False)
 
 
 def _credentials(account: str) -> Credentials:
@@ -124,7 +128,7 @@ def _credentials(account: str) -> Credentials:
 
     user = os.environ.get("INTERLOCK_USER") or account
     password = os.environ.get("INTERLOCK_PASSWORD")
-    if password is None:
+    if not password:
         try:
             password = str(typer.prompt(f"Password of {user}", hide_input=True, err=True))
         except typer.Abort as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -74,8 +74,16 @@ def propose(
         )
     elif proposed.created:
         out().print(f"Proposed {operation.id}.\nNext, a person: interlock approve {operation.id}", markup=False)
+        _warn_of_the_deadline(operation)
     else:
         out().print(f"This is {operation.id} already: {operation.state}.", markup=False)
+
+
+def _warn_of_the_deadline(operation: Operation) -> None:
+    """The ledger's clock decides at the claim; this only saves somebody from approving what cannot run."""
+    deadline = operation.intent.deadline
+    if deadline is not None and deadline <= datetime.now(UTC):
+        err().print("Its deadline has passed: no run will submit it. Propose it anew with another one.", soft_wrap=True)
 
 
 def _payload(source: str) -> Mapping[str, Any]:
@@ -124,6 +132,7 @@ def approve(
         async with executor() as service:
             found = await service.operation(operation)
             _show_what_is_approved(found)
+            _warn_of_the_deadline(found)
             if not yes and not _agreed():
                 raise NotAllowed(f"Nothing was approved. {found.id} stays as it is.")
             return await service.approve(
@@ -188,12 +197,21 @@ def revoke(
 ) -> None:
     """Take the permission back. What has left already has left."""
 
+    from executor.model.transitions import IllegalTransition
+
     async def work() -> Operation:
         async with executor() as service:
-            return await service.revoke(operation, by=actor(), why=why)
+            try:
+                return await service.revoke(operation, by=actor(), why=why)
+            except IllegalTransition as error:
+                raise NotAllowed(
+                    f"There is no approval of {operation} to revoke: `interlock show {operation}` says where it stands."
+                ) from error
 
     found = run(work())
     if as_json:
         print_json({"operation": found.id, "permission": found.state.permission.value})
     else:
-        out().print(f"{found.id} is revoked.", markup=False)
+        out().print(f"The permission for {found.id} is revoked.", markup=False)
+        if found.attempts:
+            out().print(f"It was dispatched before, and that stays: interlock receipt {found.id}", markup=False)

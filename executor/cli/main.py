@@ -50,20 +50,20 @@ def _whole(
         typer.echo(context.get_help())
 
 
-app.command("demo")(demo.demo)
-app.command("doctor")(doctor.doctor)
+app.command("demo", short_help="Publish once, lose an answer, refuse a difference.")(demo.demo)
+app.command("doctor", short_help="Is this machine fit to run?")(doctor.doctor)
 app.add_typer(browser.app, name="browser")
-app.command("playground")(playground_command.playground)
+app.command("playground", short_help="Run a local site to practise on.")(playground_command.playground)
 app.add_typer(flow_commands.app, name="flows")
 app.command("login")(flow_commands.login)
 app.command("propose")(intents.propose)
 app.command("approve")(intents.approve)
 app.command("revoke")(intents.revoke)
 app.command("run")(running.run_operation)
-app.command("stop")(stops.stop)
+app.command("stop", short_help="Let nothing be submitted any more; list and lift stops.")(stops.stop)
 app.command("list")(reading.list_operations)
-app.command("show")(reading.show)
-app.command("receipt")(reading.receipt)
+app.command("show", short_help="Show one operation and all its events.")(reading.show)
+app.command("receipt", short_help="Print an operation's receipt.")(reading.receipt)
 
 
 # Click's, or that of the copy of Click that newer Typers carry; neither Typer exports it under a name of its own.

@@ -22,7 +22,7 @@ def playground(
     as_json: AsJson = False,
 ) -> None:
     """Run the local publishing site to practise on, until Ctrl-C."""
-    from playground.app import ACCOUNTS
+    from playground.app import ACCOUNTS, PASSWORD
     from playground.process import Playground
 
     with ExitStack() as stack:
@@ -33,7 +33,8 @@ def playground(
         else:
             console = out()
             console.print(f"The playground is at {site.plain} and {site.tls}", markup=False)
-            console.print(f"Accounts: {', '.join(ACCOUNTS)}. Certificate authority: {site.ca}", markup=False)
-            console.print(f"Its own record: {site.truth.path}", markup=False)
+            console.print(f"Accounts: {', '.join(ACCOUNTS)}. Password: {PASSWORD}.", markup=False)
+            console.print(f"Certificate authority: {site.ca}", markup=False, soft_wrap=True)
+            console.print(f"Its own record: {site.truth.path}", markup=False, soft_wrap=True)
             console.print("Ctrl-C ends it.")
         signal.sigwait({signal.SIGINT, signal.SIGTERM})

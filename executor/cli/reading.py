@@ -92,7 +92,7 @@ def receipt(
     form: Annotated[Format, typer.Option("--format", help="Plain text for people, JSON for machines.")] = Format.TEXT,
     as_json: AsJson = False,
 ) -> None:
-    """Print the receipt: what was authorized, attempted and observed, what stays unknown, what may be done."""
+    """Print the receipt: what was authorised, attempted and observed, what stays unknown, what may be done."""
     from executor.receipts import render_text
 
     async def work() -> Receipt:

@@ -86,15 +86,17 @@ class StepsShown:
         table.add_column(width=1)
         table.add_column(justify="right", style="dim", width=2)
         table.add_column(width=max(len(step.name) for step in STEPS))
-        table.add_column(style="dim", no_wrap=True, overflow="ellipsis", ratio=1)
+        table.add_column(style="dim", ratio=1)
         for step in STEPS:
             state = self._state[step.number]
             mark, style = _MARKS[state]
-            note = self._notes.get(step.number, "") or step.does
+            note = cell(self._notes.get(step.number, "") or step.does)
+            if state not in ("failed", "ended"):  # why it ended is shown whole; the rest keeps to its line
+                note.no_wrap, note.overflow = True, "ellipsis"
             table.add_row(
                 cell(mark, style),
                 str(step.number),
                 cell(step.name, style if state in ("waiting", "failed", "ended") else ""),
-                cell(note),
+                note,
             )
         return table

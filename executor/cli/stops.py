@@ -64,10 +64,17 @@ async def _stop(flow: str | None, site: str | None, account: str | None, why: st
 
 def _tell(one: Stop) -> None:
     console = out()
-    console.print(cell(f"{one.id}  flow {one.flow or 'every'}, account {one.account_key or 'every'}"), soft_wrap=True)
+    console.print(cell(f"{one.id}  flow {one.flow or 'every'}, account {_account(one)}"), soft_wrap=True)
     since = one.at.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
     why = f": {one.why}" if one.why else ""
     console.print(cell(f"  since {since}, by {one.by}{why}", "dim"), soft_wrap=True)
+
+
+def _account(one: Stop) -> str:
+    if one.account_key is None:
+        return "every"
+    site, _, account = one.account_key.partition("|")
+    return f"{account} at {site}"
 
 
 def _plain(one: Stop) -> dict[str, Any]:

@@ -33,7 +33,7 @@ PROPOSER = "INTERLOCK_PROPOSER"
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else.")]
 OperationId = Annotated[
-    str, typer.Argument(metavar="OP", help="An operation's id, or the first 8 or more characters of one.")
+    str, typer.Argument(metavar="OP", help="An operation's id, or the beginning of one: 8 characters or more.")
 ]
 
 

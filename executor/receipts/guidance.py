@@ -169,6 +169,7 @@ _DETECTORS = _by_code(
         ),
         Detector.LEDGER: (
             Halt.LEDGER_FAILED,
+            NotSent.STOPPED,
             NotSent.DEADLINE_PASSED,
             NotSent.LEASE_LOST,
             NotSent.LEDGER_REFUSED,
@@ -176,9 +177,7 @@ _DETECTORS = _by_code(
             Unsure.COMMIT_UNCERTAIN,
         ),
         Detector.PERSON: (
-            NotSent.STOPPED,
             NotSent.APPROVAL_ENDED,
-            Refusal.STOPPED,
             Refusal.APPROVAL_REVOKED,
             Refusal.DISPOSITION_CLOSED,
         ),

@@ -1,4 +1,5 @@
 """A receipt as plain text that a person can act on in a minute: at most 80 columns, no colours, no markup (E1).
+Only a word of a command may be longer: broken, it could not be pasted.
 
 Rendered from the receipt alone. What the record quotes is printed without control characters, so that a page or a
 server cannot write to the reader's terminal.
@@ -6,11 +7,13 @@ server cannot write to the reader's terminal.
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import PurePosixPath
 
+from executor.model.step_table import STEPS
 from executor.receipts.guidance import Standing
 from executor.receipts.schema import EffectRequestSeen, Look, Receipt
 
@@ -26,7 +29,7 @@ def render_text(receipt: Receipt) -> str:
     lines += _wrap(receipt.verdict)
     if receipt.reason is not None:
         lines += _wrap(receipt.reason.sentence)
-        if receipt.reason.detail:
+        if receipt.reason.detail not in ("", receipt.reason.sentence):
             lines += _wrap(f"The run recorded: {receipt.reason.detail}")
     for title, body in (
         ("What to do", _permitted(receipt)),
@@ -51,7 +54,19 @@ def _permitted(receipt: Receipt) -> Iterator[str]:
     for number, item in enumerate(receipt.permitted, start=1):
         yield from _wrap(item.sentence, first=f"  {number}. ", rest="     ")
         if item.command is not None:
-            yield from _wrap(item.command, first="     $ ", rest="       ")
+            yield from _command(item.command)
+
+
+def _command(command: str) -> Iterator[str]:
+    """Over several lines it can still be pasted: broken between words alone, each line but the last continued."""
+    words = re.findall(r"(?:'[^']*'|\S)+", _plain(command))
+    line = "     $"
+    for word in words:
+        if len(line) + len(word) + 3 > WIDTH and line.strip() != "$":
+            yield f"{line} \\"
+            line = "      "
+        line += f" {word}"
+    yield line
 
 
 def _bullets(sentences: Iterator[str] | tuple[str, ...]) -> Iterator[str]:
@@ -97,7 +112,9 @@ def _attempted(receipt: Receipt) -> Iterator[str]:
         yield from _fact("release", f"committed {_time(times.released)}" if attempted.released else "none")
         yield from _fact("releases", f"{attempted.dispatches} over all attempts")
     if receipt.stage is not None:
-        yield from _fact("ended in", f"step {receipt.stage.number}, {receipt.stage.name}: {receipt.stage.does}")
+        # The last step is where every run ends that was not stopped before.
+        does = "the last" if receipt.stage.number == len(STEPS) else receipt.stage.does
+        yield from _fact("ended in", f"step {receipt.stage.number}, {receipt.stage.name}: {does}")
     if receipt.failure is not None:
         yield from _fact("class", f"{receipt.failure.failure_class.value}: {receipt.failure.response}")
     if receipt.reason is not None:
@@ -186,9 +203,10 @@ def _evidence(receipt: Receipt) -> Iterator[str]:
     if evidence is None:
         return
     folder = PurePosixPath(evidence.manifest).parent
-    yield from _fact("folder", f"{folder}/")
+    items = f"{evidence.items} item{'' if evidence.items == 1 else 's'}"
+    yield from _fact("folder", str(folder))
     yield from _fact("", "(in the home folder; names below are in it)")
-    yield from _fact("manifest", f"{_below(folder, evidence.manifest)} ({evidence.items} items), SHA-256:")
+    yield from _fact("manifest", f"{_below(folder, evidence.manifest)} ({items}), SHA-256:")
     yield from _fact("", evidence.manifest_sha256)
     for picture in evidence.pictures:
         about = ", ".join(part for part in (picture.point, picture.label, picture.note) if part)
