@@ -19,8 +19,9 @@ from pathlib import Path
 from executor.browser.finding import BrowserMissing, find_browser
 from executor.browser.sessions import BrowserHost
 from executor.errors import InterlockError
+from executor.ledger.anchor import Anchor
 from executor.ledger.ledger import LedgerError
-from executor.ledger.sql import open_ledger
+from executor.ledger.sql import SqlLedger, open_ledger
 from executor.settings import Settings
 from flows.registry import Registry, RegistryError
 
@@ -79,13 +80,14 @@ def _ledger(settings: Settings, quick: bool) -> list[Check]:
         return [Check("ledger", Fitness.GOOD, f"{file} will be made at the first use")]
     where = "the database of INTERLOCK_DATABASE_URL" if settings.database_url is not None else str(file)
     try:
-        ledger = open_ledger(settings.ledger_url)
+        ledger = open_ledger(settings.ledger_url, anchor=Anchor(settings.evidence_folder / "anchor.json"))
     except LedgerError as error:
         return [Check("ledger", Fitness.MISSING, str(error))]
     try:
         identity = ledger.identity()
         checks = [
             Check("ledger", Fitness.GOOD, f"{where}: schema {identity.schema}, {identity.events} events"),
+            _anchor(ledger),
             _clock(ledger.now()),
         ]
         if not quick:
@@ -95,6 +97,17 @@ def _ledger(settings: Settings, quick: bool) -> list[Check]:
         return [Check("ledger", Fitness.MISSING, str(error))]
     finally:
         ledger.close_connections()
+
+
+def _anchor(ledger: SqlLedger) -> Check:
+    if ledger.behind_anchor():
+        return Check(
+            "anchor",
+            Fitness.MISSING,
+            "the ledger is older than its anchor, as after a restored backup: nothing runs until a person accepts it "
+            "(see “A ledger restored from a backup” in docs/operating.md)",
+        )
+    return Check("anchor", Fitness.GOOD, "the ledger holds everything that its anchor has seen")
 
 
 def _history(flaws: tuple[str, ...]) -> Check:

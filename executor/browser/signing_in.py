@@ -15,12 +15,14 @@ from executor.errors import NotReady
 from executor.gate.certificates import UpstreamTrust
 from executor.gate.limits import Limits
 from executor.gate.proxy import Gate
-from executor.gate.rules import Phase, Rules
+from executor.gate.rules import Phase, Reason, Rules
 from executor.gate.wire_log import WireLog
 from executor.settings import Settings
 from flows.flow import Credentials, Flow
 from flows.pages import ComposerPage
 from flows.wire import origin_of_url
+
+_UNREACHED = (Reason.HOST_UNREACHABLE, Reason.TLS_FAILED, Reason.UPSTREAM_FAILED)
 
 
 class SigningIn(Protocol):
@@ -41,13 +43,14 @@ async def sign_in(
 ) -> None:
     """Sign in and seal the session under the destination's site and the account. Raises `NotReady`."""
     site = origin_of_url(destination)
+    log = WireLog()
     gate = Gate(
         authority=services.host.authority,
         rules=Rules(destination_origin=site, effect=flow.effect, login=flow.login_writes),
         phase=Phase.LOGIN,
         trust=services.trust,
         door=None,
-        log=WireLog(),
+        log=log,
         before_write=None,
         limits=Limits(),
     )
@@ -62,8 +65,15 @@ async def sign_in(
         except NotImplementedError as error:
             raise NotReady(f"{error}.") from error
         except (PlaywrightError, TimeoutError, ValueError) as error:
-            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise NotReady(f"The site did not let {account} in: {first[:200]}") from error
+            if unreached := next((entry.url for entry in log if entry.reason in _UNREACHED), None):
+                raise NotReady(
+                    f"{unreached} could not be reached. Check the address, and that the site is up; for a private "
+                    "certificate authority set INTERLOCK_TRUST."
+                ) from error
+            first = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+            raise NotReady(
+                f"The site did not let {account} in: {first[:200]}. Check the user name and the password."
+            ) from error
         finally:
             await session.close()
     if not kept:

@@ -204,21 +204,23 @@ class SqlLedger:
                 lease=lease,
                 flow=flow,
                 behind_anchor=self._is_behind(tx, self._kept()),
-                line=Line(by, "", data, evidence),
+                line=Line(by, "the one submit is reserved", data, evidence),
             )
 
     def gesture(self, attempt: str, *, by: Actor) -> Attempt:
         with self._database.writing() as tx:
-            return claims.gesture(tx, attempt, line=Line(by))
+            return claims.gesture(tx, attempt, line=Line(by, "the gesture comes next"))
 
     def expose(self, attempt: str, *, by: Actor, write: str, url: str) -> Attempt:
         with self._database.writing() as tx:
-            return claims.expose(tx, attempt, write=write, url=url, line=Line(by))
+            return claims.expose(tx, attempt, write=write, url=url, line=Line(by, "a write that could cause it leaves"))
 
     def release(self, attempt: str, *, by: Actor, data: Mapping[str, Any] | None = None) -> Attempt | Refused:
         with self._anchored() as tx:
             behind = self._is_behind(tx, self._kept())
-            return claims.release(tx, attempt, behind_anchor=behind, line=Line(by, "", data))
+            return claims.release(
+                tx, attempt, behind_anchor=behind, line=Line(by, "the effect request may leave", data)
+            )
 
     def nothing_written(self, attempt: str, *, by: Actor, why: str) -> Attempt:
         with self._database.writing() as tx:
@@ -226,7 +228,7 @@ class SqlLedger:
 
     def answered(self, attempt: str, *, by: Actor, data: Mapping[str, Any], evidence: Sequence[str] = ()) -> Attempt:
         with self._database.writing() as tx:
-            return endings.answered(tx, attempt, line=Line(by, "", data, evidence))
+            return endings.answered(tx, attempt, line=Line(by, "a whole answer was read", data, evidence))
 
     def close(
         self,
@@ -305,6 +307,13 @@ class SqlLedger:
                 f"the change was committed, but the anchor could not follow ({error}). Act on nothing that "
                 "rests on it before the anchor's folder can be written again."
             ) from error
+
+    def behind_anchor(self) -> bool:
+        """Whether the ledger is older than its anchor, so that it claims and releases nothing until a person accepts
+        it (C8). Raises `AnchorUnreadable`."""
+        kept = self._kept()
+        with self._database.reading() as tx:
+            return self._is_behind(tx, kept)
 
     def _kept(self) -> Anchored | None:
         return None if self._anchor is None else self._anchor.read()

@@ -206,14 +206,16 @@ def test_a_proposer_may_not_lift_a_stop_or_sign_in(interlock: Interlock, monkeyp
 def test_what_a_proposer_writes_cannot_deceive_the_person_who_approves(interlock: Interlock, tmp_path: Path) -> None:
     path = tmp_path / "nasty.json"
     path.write_text(json.dumps({"title": "fine\u202etxet", "body": "a [bold]c[/bold]"}), encoding="utf-8")
-    operation = propose(interlock, str(path), "task\x1b[2K").json["operation"]
+    refused = propose(interlock, str(path), "task\x1b[2K")
+    assert refused.exit == 2
+    assert "one line of text" in one_sentence(refused)
+    assert "\x1b" not in refused.err
+    operation = propose(interlock, str(path)).json["operation"]
     shown = interlock("approve", operation, "--yes").err
-    assert "\x1b[2K" not in shown
     assert "\u202e" not in shown
-    assert r"task\x1b[2K" in shown
     assert r"fine\u202etxet" in shown
     assert "a [bold]c[/bold]" in shown
-    assert "\x1b[2K" not in interlock("list").out + interlock("show", operation).out
+    assert "\u202e" not in interlock("list").out + interlock("show", operation).out
 
 
 def test_an_approval_can_be_revoked_and_the_receipt_says_what_to_do(interlock: Interlock, payload: str) -> None:
@@ -416,3 +418,22 @@ def test_help_and_version_answer(interlock: Interlock) -> None:
     assert interlock() == interlock("--help")
     assert interlock("--version").out.startswith("interlock ")
     assert interlock("stop", "--help").exit == 0
+
+
+def test_doctor_sees_a_ledger_that_went_back_in_time(interlock: Interlock, payload: str, tmp_path: Path) -> None:
+    ledger = tmp_path / "home" / "ledger.sqlite"
+    operation = propose(interlock, payload).json["operation"]
+    interlock("stop", "--all")  # the anchor follows stops, claims and releases
+    older = sqlite3.connect(ledger)
+    with sqlite3.connect(tmp_path / "backup.sqlite") as backup:
+        older.backup(backup)
+    older.close()
+    backup.close()
+    interlock("stop", "--all", "--why", "another")
+    for file in (tmp_path / "home").glob("ledger.sqlite*"):
+        file.unlink()
+    (tmp_path / "backup.sqlite").rename(ledger)
+    checks = {check["name"]: check for check in interlock("doctor", "--quick", "--json").json["checks"]}
+    assert checks["anchor"]["fitness"] == "missing"
+    assert "restored backup" in checks["anchor"]["says"]
+    assert interlock("show", operation).exit == 0
