@@ -33,7 +33,7 @@ FROM python:3.11-slim-bookworm
 # Fonts: without them the screenshots of pages in most scripts show boxes.
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-        chromium fonts-liberation fonts-noto-core fonts-noto-cjk fonts-noto-color-emoji \
+        chromium libatomic1 fonts-liberation fonts-noto-core fonts-noto-cjk fonts-noto-color-emoji \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --uid 10001 --create-home interlock \
     && install -d -o interlock -g interlock -m 0700 /data /keys

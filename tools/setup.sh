@@ -32,8 +32,9 @@ complete() {
     "$1" -c 'import ensurepip, venv' 2>/dev/null
 }
 
-add_venv() {
-    package="python$("$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv"
+# Installs one Debian package where it may; says nothing about whether that helped.
+by_apt() {
+    package=$1
     if command -v apt-get >/dev/null; then
         if [ "$(id -u)" = 0 ]; then
             as_root=
@@ -48,6 +49,10 @@ add_venv() {
             $as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y install "$package" >/dev/null || true
         fi
     fi
+}
+
+add_venv() {
+    by_apt "python$("$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv"
     complete "$1" && return
     echo "Python's venv module is missing. Run this, then make again:" >&2
     echo "  sudo apt-get install -y $package" >&2
@@ -70,3 +75,19 @@ echo "Installing the packages that requirements.lock pins."
 pip --require-hashes -r requirements.lock
 # Built by the pinned hatchling: nothing is fetched outside the lock.
 pip --no-deps --no-build-isolation --editable .
+
+# The node of Playwright's driver is linked against a library that a small Debian does not have.
+driver_runs() {
+    "$venv/bin/python" -m playwright --version >/dev/null 2>&1
+}
+
+if ! driver_runs; then
+    by_apt libatomic1
+    if ! driver_runs; then
+        echo "Playwright's driver does not start on this machine; it says:" >&2
+        "$venv/bin/python" -m playwright --version >&2 || true
+        echo "Run this, then make again:" >&2
+        echo "  sudo apt-get install -y libatomic1" >&2
+        exit 1
+    fi
+fi

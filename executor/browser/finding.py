@@ -27,6 +27,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+DEBIAN_PACKAGES = ("chromium", "fonts-liberation", "libatomic1")
+"""The browser, fonts to show text with, and a library that the node of Playwright's driver is linked against."""
 INSTALL_COMMAND = "interlock browser install"
 
 NAMES_ON_PATH = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -200,7 +202,7 @@ def manual_command(machine: Machine) -> str:
     if machine.system == "darwin":
         return "brew install --cask google-chrome"
     if _debian_has_chromium(machine):
-        command = "apt-get update && apt-get install -y --no-install-recommends chromium"
+        command = f"apt-get update && apt-get install -y --no-install-recommends {' '.join(DEBIAN_PACKAGES)}"
         return command if machine.root else f"sudo sh -c '{command}'"
     # Ubuntu's chromium package is a snap. Playwright calls sudo itself for the libraries it needs.
     return f"{shlex.quote(str(machine.python))} -m playwright install --with-deps chromium"
@@ -327,7 +329,7 @@ def _install_by_apt(machine: Machine, steps: list[Step]) -> Browser | None:
     apt = [*prefix, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get"]
     # A failed update may still leave usable lists; the installation decides.
     _do([*apt, "update"], "refresh the package lists", PACKAGES_SECONDS, machine, steps)
-    install = [*apt, "install", "-y", "--no-install-recommends", "chromium"]
+    install = [*apt, "install", "-y", "--no-install-recommends", *DEBIAN_PACKAGES]
     if not _do(install, "install Debian's chromium package", PACKAGES_SECONDS, machine, steps):
         return None
     located = shutil.which("chromium", path=machine.environment.get("PATH", os.defpath))

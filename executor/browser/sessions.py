@@ -151,6 +151,12 @@ class BrowserHost:
             raise NotReady(
                 f"The browser at {found.path} did not start within {_START_S:g} s. Try `interlock doctor`."
             ) from error
+        except Exception as error:  # the driver's end is a bare Exception that says that a connection closed
+            await self.close()
+            raise NotReady(
+                f"Playwright's driver does not start ({error}). `python -m playwright --version` shows why; on Debian "
+                "it needs the package libatomic1."
+            ) from error
         except BaseException:
             await self.close()
             raise

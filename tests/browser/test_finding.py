@@ -229,7 +229,7 @@ def test_install_by_apt_when_playwright_cannot(tmp_path: Path) -> None:
     assert "download refused" in report.steps[1].sentence
     assert site.commands.splitlines()[-2:] == [
         "apt-get update noninteractive",
-        "apt-get install -y --no-install-recommends chromium noninteractive",
+        "apt-get install -y --no-install-recommends chromium fonts-liberation libatomic1 noninteractive",
     ]
 
 
@@ -247,7 +247,7 @@ def test_install_by_apt_through_a_sudo_that_does_not_ask(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("os_release", "command"),
     [
-        (DEBIAN, "sudo sh -c 'apt-get update && apt-get install -y --no-install-recommends chromium'"),
+        (DEBIAN, "sudo sh -c 'apt-get update && apt-get install -y --no-install-recommends chromium fonts-liberation libatomic1'"),
         (UBUNTU, "{python} -m playwright install --with-deps chromium"),
         ({}, "{python} -m playwright install --with-deps chromium"),
     ],
