@@ -88,3 +88,14 @@ class GivesNothingBack(_LooksTwice):
 class GivesNothingBackAtOnce(GivesNothingBack):
     name = "odd-gives-nothing-back-at-once"
     looked = True
+
+
+class FindsNothingOnAnErrorPage(PlaygroundForm):
+    """Takes a page that is not there for a list on which nothing is."""
+
+    name = "odd-finds-nothing-on-an-error-page"
+
+    @view("mine", opens=(r"/mine-of-old",), lists=True)
+    async def mine(self, page: ReadOnlyPage, intent: Intent[Announcement]) -> Observation:
+        await page.open("/mine-of-old")
+        return NotFound(scope="all items", complete=True)

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.browser
         ("ExitsInPrepare", Halt.PREPARE_FAILED, "SystemExit"),
         ("HoldsOnInPrepare", Halt.PREPARE_FAILED, "TimeoutError"),
         ("GivesNothingBackAtOnce", Halt.COULD_NOT_LOOK, "NoneType"),
+        ("FindsNothingOnAnErrorPage", Halt.COULD_NOT_LOOK, "error_page"),
     ],
 )
 async def test_before_the_claim_it_halts(flow: str, reason: Halt, detail: str, desk: Desk) -> None:

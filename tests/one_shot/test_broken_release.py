@@ -13,7 +13,7 @@ from release_kit import Got, Held, bench, form, shape
 from executor.gate.port import WriteFailed
 from executor.gate.rules import Phase
 from executor.model.reasons import Unsure
-from executor.one_shot import after
+from executor.one_shot import after, claiming
 
 
 @pytest.fixture(scope="session")
@@ -74,3 +74,16 @@ async def test_a_body_that_still_arrives_holds_the_window_open(tmp_path: Path) -
         await writer.wait_closed()
         assert shape(await one.judged()) == SUCCEEDED
         assert one.site.posts == [body]
+
+
+async def test_after_a_page_that_sent_it_by_itself_no_gesture_is_made(tmp_path: Path) -> None:
+    """Step 9: what it sent was the one."""
+    async with bench(tmp_path) as one:
+        assert await one.publish() == Got(302)
+        one.run.gesture_at = None
+        nothing_may_be_touched = object()
+        one.run.session = one.run.pinned = nothing_may_be_touched  # type: ignore[assignment]
+        await claiming.gesture(one.run)
+        assert one.run.control_changed == "the page sent the request before the gesture"
+        assert one.run.gesture_at is not None
+        assert shape(await one.judged()) == SUCCEEDED

@@ -312,7 +312,10 @@ async def test_a_write_that_may_publish_makes_it_unknown(desk: Desk) -> None:
 
 async def test_absence_counts_from_the_last_write_that_left(desk: Desk) -> None:
     """The look begins after the window as counted from the gesture, and within it as counted from the write."""
-    desk.overrides["effect_window_s"] = None
+    desk.overrides |= {
+        "effect_window_s": None,
+        "verify_delays_s": (1.0,),
+    }  # 4 s and 1 s are the window, from the gesture
     async with desk.executor() as executor:
         operation = await desk.approved(executor, odd("SavesLate"))
         ended = await executor.run(operation.id, by=PERSON)
