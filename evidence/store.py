@@ -48,9 +48,7 @@ class EvidenceMissing(EvidenceError):
 
     def __init__(self, sha256: str) -> None:
         self.sha256 = sha256
-        super().__init__(
-            f"evidence {sha256} is not in the store. Restore it from a backup, or ask retention when it was removed."
-        )
+        super().__init__(f"evidence {sha256} is not in the store. Restore it from a backup.")
 
 
 class StoreFull(EvidenceError):
@@ -62,8 +60,8 @@ class StoreFull(EvidenceError):
         self.free = free
         super().__init__(
             f"no room for evidence in {root}: {needed} bytes to write, {free} bytes free, "
-            f"{minimum_free} bytes must stay free. Free some space, apply retention, or move the evidence folder; "
-            "then run again."
+            f"{minimum_free} bytes must stay free. Free some space or move the home folder, then run "
+            "again."
         )
 
 
