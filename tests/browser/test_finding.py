@@ -247,7 +247,11 @@ def test_install_by_apt_through_a_sudo_that_does_not_ask(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("os_release", "command"),
     [
-        (DEBIAN, "sudo sh -c 'apt-get update && apt-get install -y --no-install-recommends chromium fonts-liberation libatomic1'"),
+        (
+            DEBIAN,
+            "sudo sh -c 'apt-get update && apt-get install -y --no-install-recommends chromium fonts-liberation "
+            "libatomic1'",
+        ),
         (UBUNTU, "{python} -m playwright install --with-deps chromium"),
         ({}, "{python} -m playwright install --with-deps chromium"),
     ],
