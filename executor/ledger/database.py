@@ -108,10 +108,13 @@ class Database:
     def __init__(self, url: URL) -> None:
         self._url = url
         self._pending = False
+        self._opened: tuple[int, int] | None = None
+        """Device and inode of the file that was opened; None for a server."""
         if url.get_backend_name() == "sqlite":
             with _opening(_file_of(url)):
                 self._engine = _engine(url)
                 self._open()
+                self._opened = _which(_file_of(url))
         else:
             self._engine = _engine(url)
             self._open()
@@ -182,6 +185,12 @@ class Database:
             raise _translated(error, self) from error
 
     def _begun(self, connection: Connection, *, writes: bool) -> Transaction:
+        if writes and self._opened is not None and _which(_file_of(self._url)) != self._opened:
+            # A commit into a file that nobody will find again is a release that will be forgotten.
+            raise LedgerUnavailable(
+                f"{self} was removed or replaced while it was open, so nothing was changed. Put the file back, or end "
+                "every process that uses it before another one takes its place."
+            )
         asked: Any = select(tables.ledger)
         if on_postgresql := connection.dialect.name == "postgresql":
             asked = asked.add_columns(postgresql.of_the_session(writes=writes))
@@ -241,6 +250,15 @@ def _file_of(url: URL) -> Path:
     if not url.database or url.database == ":memory:" or url.database.startswith("file:"):
         raise LedgerUnavailable("a ledger needs a file: one in memory would forget what was sent.")
     return Path(url.database)
+
+
+def _which(path: Path) -> tuple[int, int] | None:
+    """Device and inode of a file; None when there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 @contextmanager

@@ -235,3 +235,21 @@ def test_errors_show_no_material(book: Book, url: str) -> None:
     assert intent(title="the secret headline").material
     with pytest.raises(LedgerError):
         book.ledger.note("op_anything_at_all", kind="step", by=EXECUTOR, why="the secret headline")
+
+
+@pytest.mark.parametrize("replaced", [False, True], ids=["removed", "replaced"])
+def test_nothing_is_written_into_a_file_that_nobody_will_find_again(file: Path, replaced: bool) -> None:
+    """A commit into a file that was unlinked succeeds, and is forgotten with the process."""
+    ledger = open_ledger(file)
+    try:
+        _, attempt = Book(ledger).claimed()
+        for one in file.parent.glob(f"{file.name}*"):
+            one.unlink()
+        if replaced:
+            opened(file)
+        with pytest.raises(LedgerUnavailable, match="removed or replaced"):
+            ledger.release(attempt.id, by=EXECUTOR)
+        with pytest.raises(LedgerUnavailable, match="removed or replaced"):
+            ledger.stop(by=EXECUTOR, why="anything")
+    finally:
+        ledger.close_connections()
