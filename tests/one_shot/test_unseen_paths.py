@@ -328,6 +328,8 @@ async def test_the_pages_own_publish_does_not_leave(
             if hazard is not Hazard.PUBLISH_IN_PREPARE:
                 await page.get_by_role("button", name="Publish", exact=True).click()
             if hazard is Hazard.RELOAD_AFTER:
+                # The gate's own page must be there: a reload that comes before it loads the composer again.
+                await page.wait_for_url("**/form/publish", wait_until="load")
                 await page.reload()
             await another_refused(gate, "/form/publish", beyond=0 if hazard is Hazard.PUBLISH_IN_PREPARE else 1)
         await nothing_arrived(gate, site)
