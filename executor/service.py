@@ -209,7 +209,6 @@ class Executor:
                 flow=flow,
                 binding=binding,
                 intent=for_the_flow(found, flow),
-                person=by,
                 redactor=redactor_for(flow),
                 cancelled=cancelled,
             )

@@ -69,8 +69,6 @@ class Account:
     """What happened at the door so far. Written by `Release` alone."""
 
     request: OutgoingRequest | None = None
-    sequence: int | None = None
-    mismatch: Mismatch | None = None
     not_sent: NotSent | None = None
     unsure: Unsure | None = None
     detail: str = ""
@@ -100,7 +98,6 @@ class Release:
             return Refuse(GateReason.BUDGET_SPENT)
         self._budget = 0
         self.account.request = candidate.request
-        self.account.sequence = candidate.sequence
         self._section = asyncio.ensure_future(self._let_out(candidate))
         self.taken.set()
         return await asyncio.shield(self._section)
@@ -131,13 +128,12 @@ class Release:
             raise
 
     async def _critical(self, candidate: Candidate) -> Relay | Refuse | Hang:
-        terms, account, request = self._terms, self.account, candidate.request
+        terms, request = self._terms, candidate.request
         self._report("spooled")
 
         # 2. Compare.
         await terms.ready()
         if mismatch := terms.check(request):
-            account.mismatch = mismatch
             session = mismatch.reason is NotSent.SESSION_DIFFERS
             return self._refuse(
                 mismatch.reason,

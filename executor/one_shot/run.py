@@ -147,8 +147,6 @@ class Run:
     flow: Flow[Any]
     binding: FlowBinding
     intent: Intent[Any]
-    person: Actor
-    """Who asked for the run."""
     id: str = field(default_factory=lambda: f"run_{secrets.token_hex(8)}")
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     redactor: Redactor = field(default_factory=Redactor)

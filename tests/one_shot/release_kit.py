@@ -263,7 +263,6 @@ async def _claimed(made: Bench, limits: Limits) -> Run:
             payload=Announcement(title=TITLE, body=BODY),
             reference=operation.id,
         ),
-        person=PERSON,
     )
     made.run = run
     run.lease = await ledger.lease(operation.account_key, holder=run.id, ttl_s=made.services.settings.lease_s)
