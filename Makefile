@@ -13,7 +13,7 @@ PYTEST_ARGS ?=
 UV ?= uv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-live check docs lock clean
+.PHONY: help setup demo test test-long test-live check docs lock clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -25,6 +25,9 @@ demo: setup ## Publish once, lose an answer, refuse a difference: with receipts
 
 test: setup ## Run the tests, but for those that need a real product
 	@$(BIN)/python -m pytest tests --ignore=tests/live $(PYTEST_ARGS)
+
+test-long: setup ## Run the tests with their long cases (full products; takes hours)
+	@$(BIN)/python -m pytest tests --ignore=tests/live --long --timeout 900 $(PYTEST_ARGS)
 
 test-live: setup ## Run the tests against a real WordPress on loopback
 	@$(BIN)/python -m pytest tests/live $(PYTEST_ARGS)

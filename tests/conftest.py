@@ -1,0 +1,21 @@
+"""The one switch that all rooms share: `--long` runs the long cases too.
+
+A test (or one case of it) marked `long` is left out by default, and deselected rather than skipped: a skip is for what
+cannot be had here. Cases that every change must pass carry no mark.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="run the cases marked `long` as well (make test-long)")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--long"):
+        return
+    long = [item for item in items if item.get_closest_marker("long")]
+    config.hook.pytest_deselected(items=long)
+    items[:] = [item for item in items if not item.get_closest_marker("long")]
