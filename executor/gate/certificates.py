@@ -117,13 +117,23 @@ class UpstreamTrust:
 
     def __init__(self, private_authorities: Iterable[Path] = ()) -> None:
         self._private_authorities = tuple(private_authorities)
+        self._contexts: dict[tuple[str, ...], ssl.SSLContext] = {}
 
-    @cached_property
+    @property
     def context(self) -> ssl.SSLContext:
         """Raises OSError (a file cannot be read) or ssl.SSLError (it is not a certificate)."""
+        return self.context_offering(("http/1.1",))
+
+    def context_offering(self, alpn: tuple[str, ...]) -> ssl.SSLContext:
+        """The client side that offers these protocols, made once. Raises as `context` does."""
+        if (known := self._contexts.get(alpn)) is None:
+            known = self._contexts[alpn] = self._make_context(alpn)
+        return known
+
+    def _make_context(self, alpn: tuple[str, ...]) -> ssl.SSLContext:
         context = ssl.create_default_context()
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.set_alpn_protocols(["http/1.1"])
+        context.set_alpn_protocols(list(alpn))
         for file in self._private_authorities:
             context.load_verify_locations(cafile=file)
         return context

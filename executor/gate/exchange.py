@@ -15,6 +15,7 @@ import h11
 
 from executor.gate.answers import probe_answer, refusal
 from executor.gate.candidate import EffectCandidate
+from executor.gate.dialling import Site
 from executor.gate.framing import Head, forwarded
 from executor.gate.port import ConnectFailed, ConnectStage, Hang, Refuse, Relay
 from executor.gate.relay import BrowserGone, RelayedAnswer, relay_whole
@@ -22,7 +23,7 @@ from executor.gate.rules import SUBRESOURCES, Decision, Kind, Phase, Reason, des
 from executor.gate.spool import Spool, SpoolFull
 from executor.gate.state import Carried, GateState, InFlight
 from executor.gate.stream import ByteStream
-from executor.gate.upstream import Site, Upstream, UpstreamLost
+from executor.gate.upstream import Upstream, UpstreamLost
 from flows.wire import OutgoingRequest
 
 _log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""Connections to the sites: opening them, one request and its answer over each, and a pool for reads.
+"""Connections to the sites: one request and its answer over each, and a pool for reads.
 
 Knows nothing of phases or rules. Never sends anything twice: whoever asks for a second try does it knowingly, with
 another connection.
@@ -7,8 +7,6 @@ another connection.
 from __future__ import annotations
 
 import asyncio
-import socket
-import ssl
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,6 +14,7 @@ from dataclasses import dataclass
 import h11
 
 from executor.gate.certificates import UpstreamTrust
+from executor.gate.dialling import Site, dial
 from executor.gate.limits import Limits
 from executor.gate.port import ConnectFailed, ConnectStage
 from executor.gate.stream import ByteStream, StreamLost
@@ -27,15 +26,6 @@ class UpstreamLost(ConnectionError):
     def __init__(self, message: str, *, no_byte: bool) -> None:
         super().__init__(message)
         self.no_byte = no_byte
-
-
-@dataclass(frozen=True)
-class Site:
-    """Where a connection leads."""
-
-    scheme: str
-    host: str
-    port: int
 
 
 @dataclass(frozen=True)
@@ -168,47 +158,6 @@ class Upstream:
         return AnswerHead(event.status_code, bytes(event.reason), headers, length, bodiless, sound)
 
 
-async def connect(site: Site, trust: UpstreamTrust, limits: Limits) -> Upstream:
-    """Open a connection, TLS finished where the scheme asks for it, nothing written. Raises `ConnectFailed`."""
-    loop = asyncio.get_running_loop()
-    stage = ConnectStage.CONNECT
-    transport: asyncio.Transport | None = None
-    try:
-        async with asyncio.timeout(limits.connect_s):
-            transport, stream = await loop.create_connection(
-                ByteStream, site.host, site.port, happy_eyeballs_delay=0.25
-            )
-        if site.scheme == "https":
-            stage = ConnectStage.TLS
-            secured = await loop.start_tls(
-                transport,
-                stream,
-                trust.context,
-                server_hostname=site.host,
-                ssl_handshake_timeout=limits.tls_s,
-                ssl_shutdown_timeout=1.0,
-            )
-            if secured is None:
-                raise ConnectionAbortedError("the connection was closed during the handshake")
-            stream.adopt(secured)
-    except socket.gaierror as error:
-        raise _failed(site, ConnectStage.RESOLVE, error) from error
-    except (OSError, ssl.SSLError, TimeoutError) as error:
-        if transport is not None:
-            transport.abort()
-        raise _failed(site, stage, error) from error
-    except asyncio.CancelledError:
-        if transport is not None:
-            transport.abort()
-        raise
-    return Upstream(stream, site, limits)
-
-
-def _failed(site: Site, stage: ConnectStage, error: BaseException) -> ConnectFailed:
-    what = str(error) or "no answer in time"
-    return ConnectFailed(f"no connection to {site.host}:{site.port} ({stage}): {what}", stage=stage)
-
-
 class Pool:
     """Idle connections for reads. A connection is handed out once and comes back only when it is clean."""
 
@@ -221,7 +170,7 @@ class Pool:
 
     async def fresh(self, site: Site) -> Upstream:
         """A connection that nothing else has used. Raises `ConnectFailed`."""
-        upstream = await connect(site, self._trust, self._limits)
+        upstream = Upstream((await dial(site, self._trust, self._limits)).stream, site, self._limits)
         if self._closed:
             upstream.stream.abort()
             raise ConnectFailed(f"no connection to {site.host}: the gate is closed", stage=ConnectStage.CONNECT)
