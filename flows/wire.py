@@ -16,8 +16,11 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
+
+if TYPE_CHECKING:
+    from flows.graphql import Call
 
 MAX_DECODED = 64 * 1024 * 1024
 """Bytes. A body that decodes to more than this is not read: a few kilobytes of gzip can hold gigabytes."""
@@ -119,7 +122,15 @@ class OutgoingRequest(_Headed):
         """The parsed JSON body. A repeated member name is refused: servers disagree on which one counts (RFC 8259)."""
         if self.content_type != "application/json" and not self.content_type.endswith("+json"):
             raise UnreadableBody(f"not JSON: content type is {self.content_type or 'absent'}")
-        return _json(self._readable_body())
+        return strict_json(self._readable_body())
+
+    @cached_property
+    def graphql(self) -> tuple[Call, ...]:
+        """The GraphQL operations that the site would execute: one, or those of a batch. Raises `UnreadableBody`. See
+        `flows.graphql` for what predicates ask of them."""
+        from flows.graphql import read  # it reads requests with what is in this module
+
+        return read(self)
 
     def _readable_body(self) -> bytes:
         if not self.body_known:
@@ -168,7 +179,7 @@ class Answer(_Headed):
     @cached_property
     def json(self) -> Any:
         """The parsed JSON content. Raises `UnreadableBody`."""
-        return _json(self.content)
+        return strict_json(self.content)
 
 
 @dataclass(frozen=True)
@@ -266,7 +277,9 @@ def _urlencoded(body: bytes) -> tuple[tuple[str, str], ...]:
         raise UnreadableBody(f"the urlencoded body cannot be read: {error}") from error
 
 
-def _json(data: bytes) -> Any:
+def strict_json(data: bytes) -> Any:
+    """JSON that every server reads alike. Raises `UnreadableBody`."""
+
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) != len(pairs):
