@@ -20,6 +20,7 @@ from executor.browser.sessions import BrowserHost
 from executor.browser.signing_in import sign_in
 from executor.errors import BadInput, Exit, InterlockError, NotReady
 from executor.gate.certificates import UpstreamTrust
+from executor.gate.dialling import Routes
 from executor.ledger.anchor import Anchor
 from executor.ledger.ledger import Proposed
 from executor.ledger.sql import open_ledger
@@ -342,7 +343,7 @@ class Executor:
             store=FileStore(settings.evidence_folder, minimum_free_bytes=settings.minimum_free_bytes),
             identities=Identities(settings.identities_folder, settings.key_folder),
             host=host,
-            trust=UpstreamTrust(settings.trust),
+            routes=Routes.straight(UpstreamTrust(settings.trust)),
             listener=self._on_step,
         )
 

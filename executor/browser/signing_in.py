@@ -12,7 +12,7 @@ from playwright.async_api import Error as PlaywrightError
 from executor.browser.identities import Identities, session_cookies
 from executor.browser.sessions import BrowserHost
 from executor.errors import NotReady
-from executor.gate.certificates import UpstreamTrust
+from executor.gate.dialling import Routes
 from executor.gate.limits import Limits
 from executor.gate.proxy import Gate
 from executor.gate.rules import Phase, Reason, Rules
@@ -35,7 +35,7 @@ class SigningIn(Protocol):
     @property
     def host(self) -> BrowserHost: ...
     @property
-    def trust(self) -> UpstreamTrust: ...
+    def routes(self) -> Routes: ...
 
 
 async def sign_in(
@@ -48,7 +48,7 @@ async def sign_in(
         authority=services.host.authority,
         rules=Rules(destination_origin=site, effect=flow.effect, login=flow.login_writes),
         phase=Phase.LOGIN,
-        trust=services.trust,
+        routes=services.routes,
         door=None,
         log=log,
         before_write=None,

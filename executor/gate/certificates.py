@@ -12,11 +12,13 @@ import ipaddress
 import ssl
 import tempfile
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -111,21 +113,46 @@ class CertificateAuthority:
         ) + leaf.public_bytes(serialization.Encoding.PEM)
 
 
+class UnusableCertificate(Exception):
+    """A certificate, a key or an authority of the settings cannot be used. The message is one sentence for a person,
+    and holds no key and no password."""
+
+
+@dataclass(frozen=True)
+class ClientCertificate:
+    """What the gate shows a site that asks who is calling: a certificate with its chain (PEM), and its key, in the same
+    file where `key` is None. `password` opens the key."""
+
+    certificate: Path
+    key: Path | None = None
+    password: str | None = field(default=None, repr=False)
+
+
 class UpstreamTrust:
     """Whom the gate believes: the system's authorities and the private ones given (PEM files), names checked, TLS 1.2
-    at least. There is no way to switch the verification off."""
+    at least; and the certificate that it presents itself, if any. There is no way to switch the verification off."""
 
-    def __init__(self, private_authorities: Iterable[Path] = ()) -> None:
+    def __init__(self, private_authorities: Iterable[Path] = (), client: ClientCertificate | None = None) -> None:
         self._private_authorities = tuple(private_authorities)
+        self._client = client
         self._contexts: dict[tuple[str, ...], ssl.SSLContext] = {}
 
     @property
-    def context(self) -> ssl.SSLContext:
-        """Raises OSError (a file cannot be read) or ssl.SSLError (it is not a certificate)."""
-        return self.context_offering(("http/1.1",))
+    def presents_certificate(self) -> bool:
+        return self._client is not None
+
+    def load(self, *offers: tuple[str, ...]) -> None:
+        """Read the files now, for these offers of protocols, and not again. Raises `UnusableCertificate`."""
+        for file in self._private_authorities:
+            _check_authority(file)
+        if self._client is not None:
+            _check_client(self._client)
+        for alpn in offers:
+            self.context_offering(alpn)
 
     def context_offering(self, alpn: tuple[str, ...]) -> ssl.SSLContext:
-        """The client side that offers these protocols, made once. Raises as `context` does."""
+        """The client side that offers these protocols, made once. Raises OSError (a file cannot be read) or
+        ssl.SSLError (it is not what it should be)."""
         if (known := self._contexts.get(alpn)) is None:
             known = self._contexts[alpn] = self._make_context(alpn)
         return known
@@ -136,7 +163,56 @@ class UpstreamTrust:
         context.set_alpn_protocols(list(alpn))
         for file in self._private_authorities:
             context.load_verify_locations(cafile=file)
+        if (client := self._client) is not None:
+            # Without a word given here, OpenSSL would ask for the key's password on the terminal.
+            context.load_cert_chain(client.certificate, client.key, password=client.password or "")
         return context
+
+
+def _check_authority(file: Path) -> None:
+    try:
+        found = x509.load_pem_x509_certificates(file.read_bytes())
+    except OSError as error:
+        raise UnusableCertificate(f"the authority {file} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise UnusableCertificate(f"{file} holds no certificate in PEM form") from error
+    if all(one.not_valid_after_utc <= datetime.now(UTC) for one in found):
+        raise UnusableCertificate(f"the authority {file} has expired ({found[0].not_valid_after_utc:%Y-%m-%d})")
+
+
+def _check_client(client: ClientCertificate) -> None:
+    key_file = client.key or client.certificate
+    try:
+        leaf = x509.load_pem_x509_certificates(client.certificate.read_bytes())[0]
+    except OSError as error:
+        raise UnusableCertificate(
+            f"the client certificate {client.certificate} cannot be read: {error.strerror}"
+        ) from error
+    except ValueError as error:
+        raise UnusableCertificate(f"{client.certificate} holds no certificate in PEM form") from error
+    now = datetime.now(UTC)
+    if leaf.not_valid_after_utc <= now:
+        raise UnusableCertificate(
+            f"the client certificate {client.certificate} has expired ({leaf.not_valid_after_utc:%Y-%m-%d})"
+        )
+    if leaf.not_valid_before_utc > now:
+        raise UnusableCertificate(
+            f"the client certificate {client.certificate} is not valid yet ({leaf.not_valid_before_utc:%Y-%m-%d})"
+        )
+    try:
+        text = key_file.read_bytes()
+        password = client.password.encode("utf-8") if client.password is not None else None
+        # A password for a key that has none is an error to this library, and none to OpenSSL.
+        key = serialization.load_pem_private_key(text, password if b"ENCRYPTED" in text else None)
+    except OSError as error:
+        raise UnusableCertificate(f"the client key {key_file} cannot be read: {error.strerror}") from error
+    except TypeError as error:
+        raise UnusableCertificate(f"the client key {key_file} needs a password") from error
+    except (ValueError, UnsupportedAlgorithm) as error:
+        what = "the password does not open it, or it is no key" if client.password is not None else "it is no key"
+        raise UnusableCertificate(f"the client key {key_file} cannot be used: {what} in PEM form") from error
+    if key.public_key() != leaf.public_key():
+        raise UnusableCertificate(f"the client key {key_file} does not belong to {client.certificate}")
 
 
 def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

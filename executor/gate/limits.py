@@ -28,6 +28,8 @@ class Limits:
     """Browser connections at once; more wait in the listener's queue."""
 
     connect_s: float = 10.0
+    proxy_s: float = 10.0
+    """For a proxy's answer to CONNECT, its own way to the site included."""
     tls_s: float = 10.0
     head_s: float = 30.0
     """From the first byte of a head to its end."""

@@ -16,6 +16,8 @@ from flows.wire import Answer, OutgoingRequest
 class ConnectStage(StrEnum):
     RESOLVE = "resolve"
     CONNECT = "connect"
+    PROXY = "proxy"
+    """Reaching the proxy of the settings, or its answer: finding the site's address is its task then."""
     TLS = "tls"
 
 

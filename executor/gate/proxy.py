@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Self
 
-from executor.gate.certificates import CertificateAuthority, UpstreamTrust
+from executor.gate.certificates import CertificateAuthority
 from executor.gate.connection import serve
+from executor.gate.dialling import Routes
 from executor.gate.limits import Limits
 from executor.gate.listening import Listener
 from executor.gate.port import EffectDoor
@@ -39,7 +40,7 @@ class Gate:
         authority: CertificateAuthority,
         rules: Rules,
         phase: Phase,
-        trust: UpstreamTrust,
+        routes: Routes,
         door: EffectDoor | None,
         log: WireLog,
         before_write: BeforeWrite | None,
@@ -49,7 +50,7 @@ class Gate:
             authority=authority,
             rules=rules,
             phase=phase,
-            pool=Pool(trust, limits),
+            pool=Pool(routes, limits),
             door=door,
             log=log,
             before_write=before_write,

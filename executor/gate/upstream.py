@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 import h11
 
-from executor.gate.certificates import UpstreamTrust
-from executor.gate.dialling import Site, dial
+from executor.gate.dialling import Routes, Site, dial
 from executor.gate.limits import Limits
 from executor.gate.port import ConnectFailed, ConnectStage
 from executor.gate.stream import ByteStream, StreamLost
@@ -161,8 +160,8 @@ class Upstream:
 class Pool:
     """Idle connections for reads. A connection is handed out once and comes back only when it is clean."""
 
-    def __init__(self, trust: UpstreamTrust, limits: Limits) -> None:
-        self._trust = trust
+    def __init__(self, routes: Routes, limits: Limits) -> None:
+        self._routes = routes
         self._limits = limits
         self._idle: dict[Site, list[Upstream]] = {}
         self._open: set[ByteStream] = set()
@@ -170,7 +169,7 @@ class Pool:
 
     async def fresh(self, site: Site) -> Upstream:
         """A connection that nothing else has used. Raises `ConnectFailed`."""
-        upstream = Upstream((await dial(site, self._trust, self._limits)).stream, site, self._limits)
+        upstream = Upstream((await dial(site, self._routes, self._limits)).stream, site, self._limits)
         if self._closed:
             upstream.stream.abort()
             raise ConnectFailed(f"no connection to {site.host}: the gate is closed", stage=ConnectStage.CONNECT)

@@ -62,7 +62,7 @@ async def open_context(run: Run) -> None:
         authority=services.host.authority,
         rules=run.composer_rules(),
         phase=Phase.PREPARE,
-        trust=services.trust,
+        routes=services.routes,
         door=None,
         log=run.log,
         limits=Limits(),

@@ -42,7 +42,7 @@ async def read_only(run: Run) -> AsyncIterator[tuple[Gate, Session]]:
         authority=services.host.authority,
         rules=_rules(run, None),
         phase=Phase.READ_ONLY,
-        trust=services.trust,
+        routes=services.routes,
         door=None,
         log=run.look_log,
         before_write=None,

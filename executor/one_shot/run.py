@@ -19,7 +19,7 @@ from evidence.redaction import Redactor
 from evidence.store import FileStore
 from executor.browser.identities import Identities
 from executor.browser.sessions import BrowserHost, Session
-from executor.gate.certificates import UpstreamTrust
+from executor.gate.dialling import Routes
 from executor.gate.proxy import Gate
 from executor.gate.rules import Rules
 from executor.gate.wire_log import WireLog
@@ -134,7 +134,7 @@ class Services:
     store: FileStore
     identities: Identities
     host: BrowserHost
-    trust: UpstreamTrust
+    routes: Routes
     listener: Listener | None
 
 

@@ -12,6 +12,7 @@ from gate_origin import Client, Origin, TestAuthority
 from gate_support import rules_for
 
 from executor.gate.certificates import CertificateAuthority, UpstreamTrust
+from executor.gate.dialling import Routes
 from executor.gate.limits import Limits
 from executor.gate.proxy import Gate
 from executor.gate.rules import Phase, Rules
@@ -65,7 +66,7 @@ async def make_gate(gate_authority: CertificateAuthority, site_authority: TestAu
                 authority=gate_authority,
                 rules=rules or rules_for(origin),
                 phase=phase,
-                trust=UpstreamTrust((site_authority.file,) if trusted is None else trusted),
+                routes=Routes.straight(UpstreamTrust((site_authority.file,) if trusted is None else trusted)),
                 door=door,
                 log=WireLog(),
                 before_write=before_write,

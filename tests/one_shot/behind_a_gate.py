@@ -18,6 +18,7 @@ from playwright.async_api import BrowserContext, Page
 from executor.browser.finding import find_browser
 from executor.browser.sessions import BrowserHost, Session
 from executor.gate.certificates import UpstreamTrust
+from executor.gate.dialling import Routes
 from executor.gate.limits import Limits
 from executor.gate.port import Candidate, EffectDoor, Hang, Refuse, Relay
 from executor.gate.proxy import Gate
@@ -93,7 +94,7 @@ class Site:
             authority=host.authority,
             rules=rules or self.rules(),
             phase=phase,
-            trust=UpstreamTrust((self.playground.ca,)),
+            routes=Routes.straight(UpstreamTrust((self.playground.ca,))),
             door=door,
             log=WireLog(),
             before_write=None,

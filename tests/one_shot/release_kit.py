@@ -24,6 +24,7 @@ from sqlalchemy import Connection, Engine, event
 from evidence.store import FileStore
 from executor.browser.identities import Identities
 from executor.gate.certificates import CertificateAuthority, UpstreamTrust
+from executor.gate.dialling import Routes
 from executor.gate.limits import Limits
 from executor.gate.port import Candidate, Hang, Refuse, Relay
 from executor.gate.port import Connection as Wire
@@ -235,7 +236,7 @@ async def bench(
             identities=Identities(own.identities_folder, own.key_folder),
             # No browser: nothing here asks for more than whether it is gone.
             host=SimpleNamespace(authority=CertificateAuthority(), lost=asyncio.Event()),  # type: ignore[arg-type]
-            trust=UpstreamTrust(()),
+            routes=Routes.straight(UpstreamTrust(())),
             listener=hear,
         )
         made = Bench(executor, site, operation, flow, services, at, heard)
@@ -270,7 +271,7 @@ async def _claimed(made: Bench, limits: Limits) -> Run:
         authority=made.services.host.authority,
         rules=run.composer_rules(),
         phase=Phase.PREPARE,
-        trust=made.services.trust,
+        routes=made.services.routes,
         door=None,
         log=run.log,
         before_write=None,

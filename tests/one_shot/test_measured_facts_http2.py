@@ -17,6 +17,7 @@ from playwright.async_api import Browser, Page, async_playwright
 
 from executor.browser.sessions import BrowserHost
 from executor.gate.certificates import UpstreamTrust
+from executor.gate.dialling import Routes
 from executor.gate.limits import Limits
 from executor.gate.proxy import Gate
 from executor.gate.rules import Kind, Phase, Reason, Rules
@@ -96,7 +97,7 @@ async def test_an_answer_lost_on_http2_is_two_commits_in_a_plain_browser_and_one
         authority=host.authority,
         rules=Rules(destination_origin=site.url, effect=EFFECT),
         phase=Phase.PREPARE,
-        trust=UpstreamTrust((site.ca,)),
+        routes=Routes.straight(UpstreamTrust((site.ca,))),
         door=None,
         log=WireLog(),
         before_write=None,
