@@ -165,7 +165,7 @@ class Executor:
             by=by,
             flow=self._binding(found.flow.name, flow),
             fingerprint=fingerprint,
-            valid_for_s=valid_for_s or self.settings.approval_s,
+            valid_for_s=valid_for_s or self._settings_for(found).approval_s,
             meant=meant,
             why=why,
         )
@@ -205,7 +205,7 @@ class Executor:
         """A run with its browser around it and its receipt after it."""
         async with _warm_worker(), BrowserHost(configured=self.settings.browser, headed=headed) as host:
             run = Run(
-                services=self._services(host),
+                services=self._services(host, self._settings_for(found)),
                 operation=found,
                 flow=flow,
                 binding=binding,
@@ -226,7 +226,9 @@ class Executor:
     async def recover(self, *, by: Actor) -> tuple[Operation, ...]:
         """Settle attempts whose run is gone, finish runs that were lost between their verdict and their receipt (among
         the newest operations), and write the receipts of both."""
-        settled = await settle_open_attempts(self.ledger, by=by)
+        settled = await settle_open_attempts(
+            self.ledger, by=by, breaks=lambda operation: self._settings_for(operation).circuit_breaker
+        )
         finished = await finish_lost_runs(self.ledger, self.settings.receipts_folder, by=by)
         recovered = {operation.id: operation for operation in (*settled, *finished)}
         for operation in recovered:
@@ -242,9 +244,10 @@ class Executor:
             place = found.canonical_destination(destination)
         except ValueError as error:
             raise BadInput(str(error)) from error
-        async with BrowserHost(configured=self.settings.browser, headed=self.settings.headed) as host:
+        own = self.settings.for_run(self.flows.canonical(flow), place)
+        async with BrowserHost(configured=own.browser, headed=own.headed) as host:
             try:
-                await sign_in(self._services(host), found, place, account, credentials)
+                await sign_in(self._services(host, own), found, place, account, credentials)
             except InterlockError:
                 raise
             except Exception as error:  # noqa: BLE001  a flow author's code may raise anything
@@ -333,10 +336,13 @@ class Executor:
 
     @property
     def _last_step(self) -> LastStep:
-        return LastStep(self.ledger, self.settings.receipts_folder, self._contract, self._on_step)
+        return LastStep(self.ledger, self.settings, self._contract, self._on_step)
 
-    def _services(self, host: BrowserHost) -> Services:
-        settings = self.settings
+    def _settings_for(self, operation: Operation) -> Settings:
+        """What a run of this operation goes by: the tables of its flow and its site are in effect."""
+        return self.settings.for_run(operation.flow.name, operation.intent.destination)
+
+    def _services(self, host: BrowserHost, settings: Settings) -> Services:
         return Services(
             settings=settings,
             ledger=self.ledger,

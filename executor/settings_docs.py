@@ -15,7 +15,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from executor.model.docs import table
-from executor.settings import Settings
+from executor.settings import TABLES, RunSettings, Settings
 
 _FACTORIES: Mapping[str, str] = {
     "home": "`interlock` in the user's data folder",
@@ -25,14 +25,22 @@ _FACTORIES: Mapping[str, str] = {
 
 
 def settings() -> str:
-    """One row for each setting: name, environment variable, default, and what it is for."""
-    said = _docstrings()
+    """One row for each setting: name, environment variable, whether a flow or a site may have its own, default, and
+    what it is for."""
+    said = {**_docstrings(RunSettings), **_docstrings(Settings)}
     prefix = str(Settings.model_config["env_prefix"])
     rows = [
-        (f"`{name}`", f"`{prefix}{name.upper()}`", _default(name, field), meaning(name, field, said))
+        (
+            f"`{name}`",
+            f"`{prefix}{name.upper()}`",
+            "yes" if name in RunSettings.model_fields else "no",
+            _default(name, field),
+            meaning(name, field, said),
+        )
         for name, field in Settings.model_fields.items()
+        if name not in TABLES
     ]
-    return table(("in `settings.toml`", "variable", "default", "what it is for"), rows)
+    return table(("in `settings.toml`", "variable", "per flow and site", "default", "what it is for"), rows)
 
 
 def meaning(name: str, field: FieldInfo, said: Mapping[str, str]) -> str:
@@ -60,13 +68,11 @@ def _number(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _docstrings() -> Mapping[str, str]:
+def _docstrings(model: type[RunSettings]) -> Mapping[str, str]:
     """The text under each field: Python keeps no docstrings of attributes, so they are read from the source."""
-    source = Path(inspect.getfile(Settings)).read_text(encoding="utf-8")
+    source = Path(inspect.getfile(model)).read_text(encoding="utf-8")
     body = next(
-        node.body
-        for node in ast.parse(source).body
-        if isinstance(node, ast.ClassDef) and node.name == Settings.__name__
+        node.body for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == model.__name__
     )
     return {
         field.target.id: text.value.value

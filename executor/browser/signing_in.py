@@ -36,6 +36,8 @@ class SigningIn(Protocol):
     def host(self) -> BrowserHost: ...
     @property
     def routes(self) -> Routes: ...
+    @property
+    def limits(self) -> Limits: ...
 
 
 async def sign_in(
@@ -52,7 +54,7 @@ async def sign_in(
         door=None,
         log=log,
         before_write=None,
-        limits=Limits(),
+        limits=services.limits,
     )
     async with gate:
         session = await services.host.open(gate)

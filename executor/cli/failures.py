@@ -61,7 +61,9 @@ def _of_other_rooms(error: BaseException) -> Failure | None:
         return Failure(_sentence(error), Exit.DEFECT)
     if isinstance(error, ValidationError) and error.title == "Settings":
         found = "; ".join(
-            f"{'.'.join(str(part) for part in one['loc']) or 'settings'}: {one['msg']}"
+            f"{'.'.join(str(part) for part in one['loc'])}: {one['msg']}".removeprefix(": ").replace(
+                "Value error, ", ""
+            )
             for one in error.errors(include_url=False, include_input=False, include_context=False)
         )
         return Failure(f"The settings cannot be used: {found}.", Exit.USAGE)

@@ -237,7 +237,8 @@ async def judge(run: Run) -> None:
     run.not_sent = reason if isinstance(reason, NotSent) else None
     run.unsure = reason if isinstance(reason, Unsure) else None
     shown = reason.sentence if reason is not None else "the answer was read"
-    if run.verdict is not None and run.verdict.outcome is Outcome.UNKNOWN and attempt.closed_at is None:
+    unknown = run.verdict is not None and run.verdict.outcome is Outcome.UNKNOWN and attempt.closed_at is None
+    if unknown and run.services.settings.circuit_breaker:
         await break_circuit(run.services.ledger, run.operation, run.actor)
     try:
         run.operation = await run.services.ledger.close(

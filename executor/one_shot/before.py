@@ -13,7 +13,6 @@ from playwright.async_api import Error as PlaywrightError
 from evidence.records import ItemKind, Point
 from evidence.store import EvidenceError
 from executor.errors import NotReady
-from executor.gate.limits import Limits
 from executor.gate.proxy import Gate
 from executor.gate.rules import Kind, Phase, Reason
 from executor.gate.wire_log import shown_url
@@ -65,7 +64,7 @@ async def open_context(run: Run) -> None:
         routes=services.routes,
         door=None,
         log=run.log,
-        limits=Limits(),
+        limits=services.limits,
         before_write=lambda request, write: _before_write(run, request, write),
     )
     await run.gate.start()

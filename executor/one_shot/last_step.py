@@ -11,7 +11,7 @@ import hashlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from executor.errors import Exit
@@ -24,7 +24,8 @@ from executor.model.step_table import STEPS
 from executor.model.transitions import Outcome
 from executor.one_shot.recovery import RUN_ENDED
 from executor.one_shot.run import Listener, StepEvent, tell
-from executor.receipts import Receipt, ReceiptPaths, build_receipt, paths_of, write_receipt
+from executor.receipts import Handover, Receipt, ReceiptPaths, build_receipt, paths_of, write_receipt
+from executor.settings import Settings
 from flows.effect import Contract
 
 _log = logging.getLogger(__name__)
@@ -49,19 +50,25 @@ class Ended:
 
 @dataclass(frozen=True)
 class LastStep:
-    """What step 17 needs. `contract` gives that of a flow by its name in the record, None when there is none any
-    more."""
+    """What step 17 needs. `contract` gives that of a flow by its name in the record, None when there is none any more;
+    who owns what stays unresolved is a setting of the flow and the site."""
 
     ledger: AsyncLedger
-    folder: Path
+    settings: Settings
     contract: Callable[[str], Contract | None]
     listener: Listener | None
+
+    @property
+    def folder(self) -> Path:
+        return self.settings.receipts_folder
 
     async def receipt(self, operation: str) -> Receipt:
         """The receipt as the record stands now."""
         found = await self.ledger.operation(operation)
         events = await self.ledger.events(found.id)
-        return build_receipt(found, events, self.contract(found.flow.name), now=datetime.now(UTC))
+        settings = self.settings.for_run(found.flow.name, found.intent.destination)
+        handover = Handover(settings.owner, settings.queue, timedelta(seconds=settings.respond_by_s))
+        return build_receipt(found, events, self.contract(found.flow.name), now=datetime.now(UTC), handover=handover)
 
     async def take(self, operation: str, ending: Ending | None, known: Exit | None = None) -> Ended:
         """Hand over, write the receipt, and say how it ended. `known` is the exit code where no run says it."""
@@ -97,7 +104,7 @@ class LastStep:
                 kind="handoff",
                 by=ITSELF,
                 why=to_whom.reason,
-                data={"owner": to_whom.owner, "respond_by": until},
+                data={"owner": to_whom.owner, "queue": to_whom.queue, "respond_by": until},
             )
             receipt = await self.receipt(operation)
         written, problem = await asyncio.to_thread(_written, receipt, self.folder)

@@ -17,7 +17,6 @@ from playwright.async_api import TimeoutError as PlaywrightTimeout
 
 from evidence.records import Capture, Point, Quality
 from executor.browser.sessions import Session
-from executor.gate.limits import Limits
 from executor.gate.proxy import Gate
 from executor.gate.rules import Kind, Phase, Rules
 from executor.gate.wire_log import shown_url
@@ -46,7 +45,7 @@ async def read_only(run: Run) -> AsyncIterator[tuple[Gate, Session]]:
         door=None,
         log=run.look_log,
         before_write=None,
-        limits=Limits(),
+        limits=services.limits,
     )
     async with gate:
         session = await services.host.open(gate, cookies=stored.cookies if stored else ())

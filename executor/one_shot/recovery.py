@@ -9,7 +9,7 @@ else is `unknown`. Nothing is submitted, and no page is opened.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,18 +30,31 @@ _NOTE_S = 30.0
 """How long the account is held while somebody else's end is recorded: one short transaction, on a slow disk."""
 
 
-async def settle_open_attempts(ledger: AsyncLedger, *, by: Actor, expired_only: bool = True) -> Sequence[Operation]:
+def _always(operation: Operation) -> bool:
+    del operation
+    return True
+
+
+async def settle_open_attempts(
+    ledger: AsyncLedger,
+    *,
+    by: Actor,
+    expired_only: bool = True,
+    breaks: Callable[[Operation], bool] = _always,
+) -> Sequence[Operation]:
     """Settle what was left open; returns the operations as they stand now. With `expired_only` an attempt whose run
-    still holds its lease is left alone."""
+    still holds its lease is left alone. `breaks` says whether an unknown of this operation breaks the circuit."""
     settled = []
     for attempt in await ledger.open_attempts(expired_only=expired_only):
-        operation = await _settle(ledger, attempt, by)
+        operation = await _settle(ledger, attempt, by, breaks)
         if operation is not None:
             settled.append(operation)
     return settled
 
 
-async def _settle(ledger: AsyncLedger, attempt: Attempt, by: Actor) -> Operation | None:
+async def _settle(
+    ledger: AsyncLedger, attempt: Attempt, by: Actor, breaks: Callable[[Operation], bool]
+) -> Operation | None:
     operation = await ledger.operation(attempt.operation)
     events = await ledger.events(operation.id)
     answer = _last(events, Event.ANSWERED.value)
@@ -57,7 +70,7 @@ async def _settle(ledger: AsyncLedger, attempt: Attempt, by: Actor) -> Operation
     sent = _may_be_sent(attempt)
     reason: NotSent | Unsure = Unsure.PROCESS_LOST if sent else NotSent.PROCESS_LOST
     conclusive = judged is not None and judged.outcome is not Outcome.UNKNOWN
-    if sent and not conclusive:
+    if sent and not conclusive and breaks(operation):
         await break_circuit(ledger, operation, by)
     try:
         operation = await ledger.settle(attempt.id, by=by, why=reason.sentence, judgement=_judgement(judged, operation))

@@ -20,6 +20,7 @@ from evidence.store import FileStore
 from executor.browser.identities import Identities
 from executor.browser.sessions import BrowserHost, Session
 from executor.gate.dialling import Routes
+from executor.gate.limits import Limits
 from executor.gate.proxy import Gate
 from executor.gate.rules import Rules
 from executor.gate.wire_log import WireLog
@@ -136,6 +137,21 @@ class Services:
     host: BrowserHost
     routes: Routes
     listener: Listener | None
+
+    @property
+    def limits(self) -> Limits:
+        """The gate's limits, as the settings of this run have them."""
+        return gate_limits(self.settings)
+
+
+def gate_limits(settings: Settings) -> Limits:
+    """The limits of a gate under these settings."""
+    return Limits(
+        body_bytes=settings.largest_body_bytes,
+        body_s=settings.body_s,
+        connect_s=settings.connect_s,
+        tls_s=settings.connect_s,
+    )
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from executor.receipts.building import DEFAULT_OWNER, RESPOND_WITHIN, build_receipt
+from executor.receipts.building import DEFAULT_OWNER, RESPOND_WITHIN, Handover, build_receipt
 from executor.receipts.files import ReceiptPaths, paths_of, write_receipt
 from executor.receipts.guidance import ActionPermitted, ActionProhibited, Detector, Standing
 from executor.receipts.schema import Receipt, schema_json
@@ -14,6 +14,7 @@ __all__ = [
     "ActionPermitted",
     "ActionProhibited",
     "Detector",
+    "Handover",
     "Receipt",
     "ReceiptPaths",
     "Standing",

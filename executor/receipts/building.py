@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from urllib.parse import parse_qsl, urlsplit
 
@@ -65,19 +66,40 @@ RESPOND_WITHIN = timedelta(hours=4)
 """From the start of the dispatch: half a working day, so that an unknown of the morning is looked at before evening."""
 
 
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """To whom what stays unresolved goes, and how soon they look, where no handoff was recorded that says so."""
+
+    owner: str = DEFAULT_OWNER
+    queue: str | None = None
+    respond_within: timedelta = RESPOND_WITHIN
+
+
 def build_receipt(
-    operation: Operation, events: Sequence[EventRecord], contract: Contract | None, *, now: datetime
+    operation: Operation,
+    events: Sequence[EventRecord],
+    contract: Contract | None,
+    *,
+    now: datetime,
+    handover: Handover = Handover(),
 ) -> Receipt:
     """The receipt of an operation as its record stands. `contract` is None when the flow cannot be loaded any more;
     then undo, the key's terms and whether looks are allowed are left out. `now` is only the time of making.
 
     Raises ValueError (pydantic's, or a reason that is not known) when a stored ending cannot be read.
     """
-    return _Builder(operation, events, contract).receipt(now)
+    return _Builder(operation, events, contract, handover).receipt(now)
 
 
 class _Builder:
-    def __init__(self, operation: Operation, events: Sequence[EventRecord], contract: Contract | None) -> None:
+    def __init__(
+        self,
+        operation: Operation,
+        events: Sequence[EventRecord],
+        contract: Contract | None,
+        handover: Handover,
+    ) -> None:
+        self.handover = handover
         self.operation = operation
         self.events = events
         self.contract = contract
@@ -360,9 +382,10 @@ class _Builder:
         if not self.reading.standing.unresolved and discrepancy is None:
             return Ownership(owner=None, respond_by=None, reason="There is nothing about it to find out.")
         handoff = _last(self.events, "handoff")
-        owner, respond_by = DEFAULT_OWNER, None
+        owner, queue, respond_by = self.handover.owner, self.handover.queue, None
         if handoff is not None:
             owner = str(handoff.data.get("owner") or owner)
+            queue = handoff.data.get("queue")
             if isinstance(given := handoff.data.get("respond_by"), str):
                 respond_by = datetime.fromisoformat(given)
         attempt = self.operation.attempt
@@ -372,7 +395,9 @@ class _Builder:
             if self.reading.standing.unresolved
             else "What was seen does not fit together."
         )
-        return Ownership(owner=owner, respond_by=respond_by or since + RESPOND_WITHIN, reason=why)
+        return Ownership(
+            owner=owner, queue=queue, respond_by=respond_by or since + self.handover.respond_within, reason=why
+        )
 
     def _handle(self) -> Handle:
         operation, ending = self.operation, self.ending

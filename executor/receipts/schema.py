@@ -204,6 +204,8 @@ class Ownership(_Part):
     """Who must settle it, until when. Both None when there is nothing to settle; `reason` says why either way."""
 
     owner: str | None
+    queue: str | None = None
+    """Where the owner looks for it; None when none is named."""
     respond_by: AwareDatetime | None
     reason: str
 

@@ -78,6 +78,8 @@ def _ownership(receipt: Receipt) -> Iterator[str]:
     if receipt.ownership.owner is None:
         return
     yield from _fact("owner", receipt.ownership.owner)
+    if receipt.ownership.queue is not None:
+        yield from _fact("queue", receipt.ownership.queue)
     yield from _fact("respond by", _time(receipt.ownership.respond_by))
 
 

@@ -19,9 +19,15 @@ TIMES = (
     "answer_s",
     "connect_s",
     "write_within_s",
+    "body_s",
     "evidence_s",
     "look_s",
     "approval_s",
+    "respond_by_s",
+    "halt_wait_s",
+    "longest_halt_wait_s",
+    "worker_poll_s",
+    "worker_recover_s",
 )
 
 

@@ -29,6 +29,7 @@ from executor.model.admission import Refusal, refusal
 from executor.model.operation import Actor, ActorKind, FlowBinding
 from executor.model.reasons import NotSent
 from executor.model.transitions import Outcome, Transmission
+from executor.settings import NOT_SETTINGS, TABLES, variables
 from executor.settings_docs import settings as settings_table
 from flows.flow import Credentials
 from playground.app import PASSWORD
@@ -42,9 +43,6 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*
 GUIDE = ROOT / "docs" / "writing-flows.md"
 OPERATING = ROOT / "docs" / "operating.md"
 EXAMPLE = ROOT / "examples" / "noticeboard.py"
-
-COMMAND_LINE_VARIABLES = {"INTERLOCK_PROPOSER", "INTERLOCK_USER", "INTERLOCK_PASSWORD", "INTERLOCK_DEBUG"}
-"""Read by the command line, and no settings."""
 
 by_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
@@ -151,19 +149,19 @@ def test_make_targets_exist(page: Path) -> None:
 
 @by_page
 def test_settings_that_are_named_exist(page: Path) -> None:
-    known = {f"INTERLOCK_{name.upper()}" for name in Settings.model_fields} | COMMAND_LINE_VARIABLES
+    known = {*variables(), *NOT_SETTINGS}
     assert set(re.findall(r"INTERLOCK_[A-Z_]+", page.read_text(encoding="utf-8"))) <= known
 
 
 def test_the_other_variables_are_read_somewhere() -> None:
     source = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("executor/cli/*.py"))
-    assert {name for name in COMMAND_LINE_VARIABLES if f'"{name}"' not in source} == set()
+    assert {name for name in NOT_SETTINGS if f'"{name}"' not in source} == set()
 
 
 def test_the_table_of_settings_has_each_with_what_it_is_for() -> None:
     rows = [line.strip("| ").split(" | ") for line in settings_table().splitlines()[2:]]
-    assert [row[0].strip("`") for row in rows] == list(Settings.model_fields)
-    assert all(len(row) == 4 and row[3].endswith(".") for row in rows)
+    assert [row[0].strip("`") for row in rows] == [name for name in Settings.model_fields if name not in TABLES]
+    assert all(len(row) == 5 and row[4].endswith(".") for row in rows)
 
 
 @by_page
