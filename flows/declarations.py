@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from flows.effect import AbsenceGuarantee, ClientKey, Contract, Effect, Write
+from flows.effect import AbsenceGuarantee, ClientKey, Contract, Effect, Read, Write
 from flows.flow import DialogRule, Flow, Payload, View
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -132,10 +132,23 @@ def _views(flow: type[Flow[Any]]) -> Iterator[str]:
             yield f"has the view {view.name!r}, which may open no page"
         if not inspect.iscoroutinefunction(view.look):
             yield f"has the view {view.name!r}, which is not `async def`"
+        if any(not isinstance(read, Read) for read in view.reads):
+            yield f"has something in the reads of the view {view.name!r} that is no Read"
+        for read in view.reads:
+            yield from _read(view, read)
     if (flow.contract.look_before or flow.contract.look_after) and not views:
         yield "allows looks in its contract and has no view: add one, or forbid looking"
     if flow.contract.absence is not None:
         yield from _absence(flow.contract.absence, views)
+
+
+def _read(view: View, read: Read) -> Iterator[str]:
+    if not read.name.strip() or not _callable(read.matches):
+        yield f"has a read of the view {view.name!r} without a name or without a predicate"
+    if read.method != "POST":
+        yield f"declares the read {read.name!r} with the method {read.method!r}: only a POST may be declared as a read"
+    if fault := _pattern_fault(read.path):
+        yield f"gives the read {read.name!r} a path that is no regular expression ({fault})"
 
 
 def _absence(absence: AbsenceGuarantee, views: tuple[View, ...]) -> Iterator[str]:

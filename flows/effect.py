@@ -49,6 +49,33 @@ class Write:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Read:
+    """A POST that only reads, as a view may need it: a GraphQL query, a search with its terms in the body.
+
+    `matches` must be a positive predicate ("the document holds nothing but queries"). `path` is a regular expression
+    over the whole path; the origin is the destination's. The gate lets it pass while looking, counts it as a read,
+    and refuses it all the same when it may be the effect or asks for another method (C7).
+    """
+
+    name: str
+    path: str
+    matches: Callable[[OutgoingRequest], bool]
+    method: str = "POST"
+
+    def could_be(self, request: OutgoingRequest, destination_origin: str) -> bool:
+        """Whether everything but the body fits."""
+        return (
+            request.method == self.method
+            and request.origin == destination_origin
+            and re.fullmatch(self.path, request.path) is not None
+        )
+
+    def fits(self, request: OutgoingRequest, destination_origin: str) -> bool:
+        """Raises what the author's predicate raises; the gate then refuses."""
+        return self.could_be(request, destination_origin) and self.matches(request)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Effect:
     """The one outgoing request that causes the effect.
 

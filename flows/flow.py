@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from playwright.async_api import Locator
 from pydantic import BaseModel, ConfigDict
 
-from flows.effect import Contract, Effect, Material, Write
+from flows.effect import Contract, Effect, Material, Read, Write
 from flows.observations import Observation
 from flows.pages import ComposerPage, ReadOnlyPage
 from flows.wire import origin_of, origin_of_url
@@ -86,11 +86,13 @@ class DialogRule:
 @dataclass(frozen=True, kw_only=True)
 class View:
     """A read-only look. `opens` are regular expressions over path and query of the documents it may open, `fetches`
-    of the background requests that those documents may make. `lists` marks the view whose ids are the baseline."""
+    of the background requests that those documents may make, `reads` the POSTs among these that only read. `lists`
+    marks the view whose ids are the baseline."""
 
     name: str
     opens: tuple[str, ...]
     fetches: tuple[str, ...]
+    reads: tuple[Read, ...]
     lists: bool
     look: Callable[[Any, ReadOnlyPage, Intent[Any]], Awaitable[Observation]]
 
@@ -99,14 +101,16 @@ _Look = TypeVar("_Look", bound=Callable[..., Awaitable[Observation]])
 
 
 def view(
-    name: str, *, opens: Sequence[str], fetches: Sequence[str] = (), lists: bool = False
+    name: str, *, opens: Sequence[str], fetches: Sequence[str] = (), reads: Sequence[Read] = (), lists: bool = False
 ) -> Callable[[_Look], _Look]:
     """Mark a method as a view. It takes a `ReadOnlyPage` and the intent, and returns an `Observation`."""
 
     def mark(look: _Look) -> _Look:
         for pattern in (*opens, *fetches):
             re.compile(pattern)
-        declared = View(name=name, opens=tuple(opens), fetches=tuple(fetches), lists=lists, look=look)
+        declared = View(
+            name=name, opens=tuple(opens), fetches=tuple(fetches), reads=tuple(reads), lists=lists, look=look
+        )
         look.__interlock_view__ = declared  # type: ignore[attr-defined] # read back by Flow.views()
         return look
 
@@ -259,7 +263,16 @@ def describe(flow: type[Flow[Any]]) -> Mapping[str, object]:
         "effect": {"name": flow.effect.name, "method": flow.effect.method, "path": flow.effect.path},
         "supporting_writes": [_write(write) for write in flow.supporting],
         "trailing_writes": [_write(write) for write in flow.trailing],
-        "views": [{"name": v.name, "opens": list(v.opens), "lists": v.lists} for v in flow.views()],
+        "views": [
+            {
+                "name": v.name,
+                "opens": list(v.opens),
+                "fetches": list(v.fetches),
+                "reads": [{"name": r.name, "method": r.method, "path": r.path} for r in v.reads],
+                "lists": v.lists,
+            }
+            for v in flow.views()
+        ],
         "contract": {
             "category": contract.category.value,
             "undo": contract.undo.value,

@@ -261,6 +261,10 @@ class Exchange:
                 if state.content_closed:
                     return self._answer_refused(Reason.CONTENT_CLOSED)
                 state.doubtful[self._sequence] = None
+            if decision.kind is Kind.READ:
+                if state.decide(request).kind is not Kind.READ:
+                    raise _Superseded  # others have used the budget while this one was connecting
+                state.passed_read(request, declared=True)
             left_at = time.monotonic()
             state.log.leaving(self._sequence)
             sent = True

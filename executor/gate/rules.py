@@ -13,9 +13,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum, auto
 from functools import lru_cache
-from urllib.parse import unquote, unquote_plus, urlsplit
+from urllib.parse import unquote, unquote_plus
 
-from flows.effect import Effect, Write
+from executor.gate.spellings import same_place, spellings
+from flows import graphql
+from flows.effect import Effect, Read, Write
 from flows.wire import OutgoingRequest, UnreadableBody
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -49,6 +51,8 @@ class Phase(StrEnum):
 
 class Kind(StrEnum):
     SAFE = "safe"
+    READ = "read"
+    """In the shape of a write, and declared by the view as a read."""
     SUPPORTING = "supporting"
     TRAILING = "trailing"
     LOGIN = "login"
@@ -65,7 +69,8 @@ class Reason(StrEnum):
 
     PHASE_CLOSED = "phase_closed"
     METHOD_OVERRIDE = "method_override"
-    """A safe method that asks to be taken for another one, or several overrides that disagree."""
+    """A safe method that asks to be taken for another one (a GraphQL mutation in the address included), a declared read
+    that does, or several overrides that disagree."""
     PREFETCH = "prefetch"
     WEBSOCKET = "websocket"
     MALFORMED_TARGET = "malformed_target"
@@ -106,8 +111,9 @@ class Rules:
     """What is declared for one context.
 
     `opens` and `fetches` are regular expressions over path and query of the destination's own origin (full match);
-    they count in phase *read_only*. `override_names` are added to `OVERRIDE_NAMES`. `read_budget` is the number of
-    documents and fetches that a view may make, subresources not counted; None means no budget.
+    they count in phase *read_only*, and so do `reads`. `override_names` are added to `OVERRIDE_NAMES`. `read_budget` is
+    the number of documents, fetches and declared reads that a view may make, subresources not counted; None means no
+    budget.
     """
 
     destination_origin: str
@@ -117,21 +123,29 @@ class Rules:
     login: tuple[Write, ...] = ()
     opens: tuple[str, ...] = ()
     fetches: tuple[str, ...] = ()
+    reads: tuple[Read, ...] = ()
     override_names: tuple[str, ...] = ()
     read_budget: int | None = None
 
 
 @dataclass(frozen=True)
 class Decision:
-    """`reason` is set exactly when `kind` is REFUSED; `write` is the declared write that matched, if one did."""
+    """`reason` is set exactly when `kind` is REFUSED; `write` or `read` is the declaration that matched, if one did."""
 
     kind: Kind
     reason: Reason | None = None
     write: Write | None = None
+    read: Read | None = None
 
     @property
     def passes(self) -> bool:
         return self.kind is not Kind.REFUSED
+
+    @property
+    def declared(self) -> str | None:
+        """The name of the declaration that matched."""
+        declaration = self.write or self.read
+        return declaration.name if declaration else None
 
 
 def decide(
@@ -155,6 +169,8 @@ def decide(
         # Beyond phase *watch* a safe method with an override was refused above.
         if _reads_by_itself(request) and (phase is not Phase.WATCH or is_safe(request, rules.override_names)):
             return _decide_read(phase, rules, request, reads_so_far)
+        if phase is Phase.READ_ONLY:
+            return _decide_declared_read(rules, request, reads_so_far)
         return _decide_write(phase, rules, request, trailing_open)
     except UnreadableBody:
         return _refused(Reason.BODY_UNREADABLE)
@@ -277,6 +293,8 @@ def _decide_read(phase: Phase, rules: Rules, request: OutgoingRequest, reads_so_
     match = _match_effect(rules, request)
     if match is not _Match.NONE:
         return _decide_effect(phase, rules, request, match, others=_fitting(rules.supporting, rules, request))
+    if graphql.may_mutate_by_address(request):
+        return _refused(Reason.METHOD_OVERRIDE)
     if phase is not Phase.READ_ONLY:
         return Decision(Kind.SAFE)
     wanted = destination(request)
@@ -291,9 +309,26 @@ def _decide_read(phase: Phase, rules: Rules, request: OutgoingRequest, reads_so_
     return Decision(Kind.SAFE)
 
 
-def _decide_write(phase: Phase, rules: Rules, request: OutgoingRequest, trailing_open: bool) -> Decision:
-    if phase is Phase.READ_ONLY:
+def _decide_declared_read(rules: Rules, request: OutgoingRequest, reads_so_far: int) -> Decision:
+    """A write in a view (C7): refused, unless it is a POST that the view declares as a read, seen whole, under no other
+    method and under no spelling the effect."""
+    if not rules.reads or not any(one.could_be(request, rules.destination_origin) for one in rules.reads):
         return _refused(Reason.WRITE_IN_READ_ONLY)
+    if not request.body_known:
+        return _refused(Reason.BODY_UNREADABLE)
+    if _methods(rules, request) != {request.method}:
+        return _refused(Reason.METHOD_OVERRIDE)
+    if _match_effect(rules, request) is not _Match.NONE:
+        return _refused(Reason.EFFECT_CLOSED)
+    fitting = [one for one in rules.reads if one.fits(request, rules.destination_origin)]
+    if len(fitting) != 1:
+        return _refused(Reason.AMBIGUOUS if fitting else Reason.WRITE_IN_READ_ONLY)
+    if rules.read_budget is not None and reads_so_far >= rules.read_budget:
+        return _refused(Reason.READ_BUDGET_SPENT)
+    return Decision(Kind.READ, read=fitting[0])
+
+
+def _decide_write(phase: Phase, rules: Rules, request: OutgoingRequest, trailing_open: bool) -> Decision:
     if phase is Phase.WATCH:
         return Decision(Kind.WATCHED)
     declared, kind = {
@@ -356,26 +391,14 @@ def _match_effect(rules: Rules, request: OutgoingRequest) -> _Match:
     if effect.fits(request, rules.destination_origin):
         return _Match.EXACT
     own = effect.origin or rules.destination_origin
-    if not _same_place(request, own):
+    if not same_place(request, own):
         return _Match.NONE
-    targets = [one for one in _spellings(request.target) if re.fullmatch(effect.path, one.partition("?")[0], re.I)]
+    targets = [one for one in spellings(request.target) if re.fullmatch(effect.path, one.partition("?")[0], re.I)]
     if not targets or effect.method not in _methods(rules, request):
         return _Match.NONE
     if any(effect.matches(replace(request, method=effect.method, target=target)) for target in targets):
         return _Match.ALIAS
     return _Match.NONE
-
-
-def _same_place(request: OutgoingRequest, origin: str) -> bool:
-    """Whether a host is the origin's own, or another name that commonly leads to the same server: the scheme and port
-    beside it, the full name with its dot, with `www.` or without, and every name of this machine."""
-    host = urlsplit(origin).hostname or ""
-    return request.origin == origin or _place(request.host) == _place(host)
-
-
-def _place(host: str) -> str:
-    name = host.rstrip(".").removeprefix("www.")
-    return "localhost" if name == "::1" or re.fullmatch(r"127(\.\d+){3}|(.*\.)?localhost", name) else name
 
 
 def _methods(rules: Rules, request: OutgoingRequest) -> set[str]:
@@ -395,14 +418,3 @@ def _methods(rules: Rules, request: OutgoingRequest) -> set[str]:
             str(value).strip().upper() for name, value in pairs if _folded(name.strip().partition("[")[0]) in wanted
         }
     return methods
-
-
-def _spellings(target: str) -> set[str]:
-    """The target and what lenient servers take it for: decoded (twice, too), slashes collapsed, path parameters cut,
-    the slash at the end there or not, the query split at semicolons."""
-    path, mark, query = target.partition("?")
-    paths = {path, unquote(path), unquote(unquote(path))}
-    paths |= {re.sub(r";[^/]*", "", one) for one in paths}
-    paths |= {re.sub(r"/{2,}", "/", one) for one in paths}
-    paths |= {one.rstrip("/") or "/" for one in paths} | {one.rstrip("/") + "/" for one in paths}
-    return {one + mark + split for one in paths for split in {query, query.replace(";", "&")}}

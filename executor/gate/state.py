@@ -149,10 +149,10 @@ class GateState:
     def open_trailing(self, seconds: float) -> None:
         self._trailing_until = asyncio.get_running_loop().time() + seconds
 
-    def passed_read(self, request: OutgoingRequest) -> None:
-        """A safe request is about to be forwarded."""
+    def passed_read(self, request: OutgoingRequest, *, declared: bool = False) -> None:
+        """A safe request is about to be forwarded, or one that is declared as a read."""
         self.log.safe_reads[self.phase] += 1
-        if counts_as_read(request):
+        if declared or counts_as_read(request):
             self._reads += 1
         if destination(request) == "document":
             self._documents[request.origin] = request

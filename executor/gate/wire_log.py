@@ -93,7 +93,7 @@ class WireLog:
             url=shown_url(request.url),
             kind=decision.kind,
             reason=decision.reason,
-            write=decision.write.name if decision.write else None,
+            write=decision.declared,
             content_type=request.content_type,
             body_size=len(request.body) if body_size is None else body_size,
             body_sha256=body_sha256,
@@ -116,7 +116,7 @@ class WireLog:
             phase=phase,
             kind=decision.kind,
             reason=decision.reason,
-            write=decision.write.name if decision.write else None,
+            write=decision.declared,
             note=f"decided again; was {earlier.kind} in phase {earlier.phase}",
         )
 

@@ -133,6 +133,7 @@ def _rules(run: Run, view: View | None) -> Rules:
         effect=run.flow.effect,
         opens=view.opens if view else (),
         fetches=view.fetches if view else (),
+        reads=view.reads if view else (),
         override_names=run.flow.override_names,
         read_budget=run.services.settings.reads_per_view,
     )

@@ -1,0 +1,163 @@
+"""A view may declare POSTs that only read (C7). What they may never do: carry a write, pass as one, or go uncounted."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from executor.gate.rules import Kind, Phase, Reason, Rules, decide
+from executor.gate.wire_log import WireLog
+from flows import graphql
+from flows.effect import Effect, Read, Write
+from flows.wire import OutgoingRequest
+
+SITE = "https://site.example"
+QUERY = "query Mine { notices { id } }"
+PUBLISH = "mutation Publish { publishNotice { id } }"
+
+
+def ask(target: str, body: Any = None, *, method: str = "POST", host: str = "site.example", **headers: str) -> Any:
+    pairs = {"content-type": "application/json", "sec-fetch-dest": "empty"}
+    pairs |= {name.replace("_", "-"): value for name, value in headers.items()}
+    data = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+    if data:
+        pairs["content-length"] = str(len(data))
+    return OutgoingRequest(method, "https", host, 443, target, tuple(pairs.items()), data)
+
+
+def publishes(request: OutgoingRequest) -> bool:
+    return any(field.name == "publishNotice" for field in graphql.mutations(request))
+
+
+RULES = Rules(
+    destination_origin=SITE,
+    effect=Effect(
+        name="notice published",
+        method="POST",
+        path="/graphql",
+        matches=publishes,
+        count=graphql.count,
+        material=lambda request: {},
+    ),
+    supporting=(Write(name="query", method="POST", path="/graphql", matches=graphql.is_query, may_cause_effect=False),),
+    opens=("/mine",),
+    reads=(
+        Read(name="query", path="/graphql", matches=graphql.is_query),
+        Read(name="search", path="/search", matches=lambda request: set(request.json) == {"terms"}),
+    ),
+    read_budget=5,
+)
+
+
+def said(request: OutgoingRequest, rules: Rules = RULES, phase: Phase = Phase.READ_ONLY, **more: Any) -> str:
+    decision = decide(phase, rules, request, **more)
+    return decision.reason.value if decision.reason else f"{decision.kind.value} {decision.declared or ''}".strip()
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (ask("/graphql", {"query": QUERY}), "read query"),
+        (ask("/graphql", [{"query": QUERY}, {"query": "{ me }"}]), "read query"),
+        (ask("/search", {"terms": "mutation { publishNotice }"}), "read search"),
+        # A mutation, however it is dressed.
+        (ask("/graphql", {"query": PUBLISH}), "effect_closed"),
+        (ask("/graphql", {"query": "mutation { deleteNotice(id: 1) }"}), "write_in_read_only"),
+        (ask("/graphql", {"query": "# query\nmutation query { publishNotice { id } }"}), "effect_closed"),
+        (ask("/graphql", [{"query": QUERY}, {"query": PUBLISH}]), "effect_closed"),
+        (ask("/graphql", [{"query": QUERY}, {"query": "mutation { other }"}]), "write_in_read_only"),
+        (ask("/graphql", {"query": f"{QUERY} {PUBLISH}", "operationName": "Mine"}), "write_in_read_only"),
+        (ask("/graphql", {"query": f"{QUERY} {PUBLISH}", "operationName": "Publish"}), "effect_closed"),
+        (ask("/graphql", {"query": "subscription { noticeAdded { id } }"}), "write_in_read_only"),
+        (ask("/graphql", {"extensions": {"persistedQuery": {"sha256Hash": "0" * 64}}}), "body_unreadable"),
+        (ask("/graphql", {"query": QUERY, "id": "stored"}), "body_unreadable"),
+        (ask(f"/graphql?query={quote(PUBLISH)}", {"query": QUERY}), "body_unreadable"),
+        (ask("/graphql", QUERY.encode(), content_type="application/graphql"), "body_unreadable"),
+        (ask("/graphql", f"query={quote(QUERY)}".encode(), content_type="application/x-www-form-urlencoded"),
+         "body_unreadable"),
+        (ask("/graphql", {"query": QUERY}, content_encoding="gzip"), "body_unreadable"),
+        (ask("/search", [{}]), "predicate_failed"),
+        (ask("/search", {"terms": "x", "delete": 1}), "write_in_read_only"),
+        # Another method.
+        (ask("/graphql", {"query": QUERY}, method="PUT"), "write_in_read_only"),
+        (ask("/graphql", {"query": QUERY}, method="post"), "write_in_read_only"),
+        (ask("/graphql", {"query": QUERY}, method="GET"), "write_in_read_only"),
+        (ask("/graphql", {"query": QUERY}, x_http_method_override="DELETE"), "method_override"),
+        (ask("/search?_method=PUT", {"terms": "x"}), "method_override"),
+        (ask("/search", {"terms": "x", "_method": "DELETE"}), "method_override"),
+        (ask(f"/graphql?query={quote(PUBLISH)}", method="GET"), "method_override"),
+        (ask(f"/mine?query={quote(PUBLISH)}", method="GET", sec_fetch_dest="document"), "method_override"),
+        (ask(f"/a.png?x={quote(PUBLISH)}", method="GET", sec_fetch_dest="image"), "method_override"),
+        # Another place.
+        (ask("/graphql", {"query": QUERY}, host="other.example"), "write_in_read_only"),
+        (ask("/graphql/", {"query": QUERY}), "write_in_read_only"),
+        (ask("//graphql", {"query": QUERY}), "write_in_read_only"),
+        (ask("/elsewhere", {"query": QUERY}), "write_in_read_only"),
+    ],
+)  # fmt: skip
+def test_a_declared_read(request_: OutgoingRequest, expected: str) -> None:
+    assert said(request_) == expected
+
+
+def test_counts_as_a_read_whatever_it_is_for() -> None:
+    request = ask("/graphql", {"query": QUERY}, sec_fetch_dest="image")
+    assert said(request, reads_so_far=4) == "read query"
+    assert said(request, reads_so_far=5) == Reason.READ_BUDGET_SPENT
+
+
+def test_is_one_of_the_view_and_of_no_other_phase() -> None:
+    request = ask("/graphql", {"query": QUERY})
+    assert said(request, replace(RULES, reads=())) == Reason.WRITE_IN_READ_ONLY
+    assert said(request, replace(RULES, reads=RULES.reads * 2)) == Reason.AMBIGUOUS
+    assert said(request, phase=Phase.PREPARE) == "supporting query"
+    for phase in (Phase.SHUT, Phase.LOGIN, Phase.CLOSED, Phase.REHEARSE, Phase.ARMED):
+        assert decide(phase, RULES, request).kind is not Kind.READ
+    assert said(ask("/search", {"terms": "x"}), phase=Phase.PREPARE) == Reason.NOT_DECLARED
+
+
+def test_a_body_that_nobody_sees_does_not_pass() -> None:
+    anything = Read(name="any", path="/graphql", matches=lambda request: True)
+    request = replace(ask("/graphql"), body_known=False)
+    assert said(request, replace(RULES, reads=(anything,))) == Reason.BODY_UNREADABLE
+
+
+def test_a_read_that_fits_the_effect_too_does_not_pass() -> None:
+    anything = Read(name="any", path="/graphql", matches=lambda request: True)
+    assert said(ask("/graphql", {"query": PUBLISH}), replace(RULES, reads=(anything,))) == Reason.EFFECT_CLOSED
+
+
+def test_is_logged_by_name() -> None:
+    log, request = WireLog(), ask("/graphql", {"query": QUERY})
+    entry = log[log.record(Phase.READ_ONLY, request, decide(Phase.READ_ONLY, RULES, request))]
+    assert (entry.kind, entry.write) == (Kind.READ, "query")
+    log.leaving(entry.sequence)
+    assert log.writes_left_since(monotonic=0) == ()
+
+
+def test_a_mutation_in_an_address_is_no_read_in_any_phase() -> None:
+    request = ask(f"/graphql?query={quote('mutation { a: publishNotice b: publishNotice }')}", method="GET")
+    for phase in (Phase.PREPARE, Phase.ARMED, Phase.SHUT, Phase.LOGIN, Phase.REHEARSE):
+        assert said(request, phase=phase) == Reason.METHOD_OVERRIDE
+    assert RULES.effect is not None
+    by_address = replace(RULES, effect=replace(RULES.effect, method="GET"))
+    assert said(request, by_address, Phase.ARMED) == Reason.EFFECT_COUNT
+    assert said(request, by_address, Phase.PREPARE) == Reason.EFFECT_CLOSED
+
+
+_PARTS = st.sampled_from(
+    ["query", "mutation", " ", "{", "}", "A", "publishNotice", "#", "\n", '"', "...", ":", "(", ")"]
+)
+
+
+@given(st.lists(_PARTS, max_size=14).map("".join), st.sampled_from([None, "A", ""]), st.booleans())
+def test_what_passes_as_a_read_holds_no_mutation(text: str, name: str | None, batch: bool) -> None:
+    value = {"query": text, "operationName": name}
+    request = ask("/graphql", [value] if batch else value)
+    if decide(Phase.READ_ONLY, RULES, request).kind is Kind.READ:
+        assert all(call.kinds == {"query"} and not call.mutations for call in request.graphql)
