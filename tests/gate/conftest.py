@@ -60,13 +60,14 @@ async def make_gate(gate_authority: CertificateAuthority, site_authority: TestAu
             door: Any = None,
             before_write: Any = None,
             trusted: tuple[Path, ...] | None = None,
+            routes: Routes | None = None,
             **limits: Any,
         ) -> Gate:
             gate = Gate(
                 authority=gate_authority,
                 rules=rules or rules_for(origin),
                 phase=phase,
-                routes=Routes.straight(UpstreamTrust((site_authority.file,) if trusted is None else trusted)),
+                routes=routes or Routes.straight(UpstreamTrust((site_authority.file,) if trusted is None else trusted)),
                 door=door,
                 log=WireLog(),
                 before_write=before_write,

@@ -223,6 +223,24 @@ class TestAuthority:
         context.load_cert_chain(file)
         return context
 
+    def client(self, *, name: str = "caller", days: int = 5, password: str = "") -> tuple[Path, Path]:
+        """A certificate to show to a site and its key, in two files."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        leaf = self._builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), key, days).sign(
+            self._key, hashes.SHA256()
+        )
+        certificate, key_file = self._folder / f"{name}.pem", self._folder / f"{name}.key"
+        certificate.write_bytes(leaf.public_bytes(serialization.Encoding.PEM))
+        key_file.touch(mode=0o600)
+        key_file.write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.BestAvailableEncryption(password.encode()) if password else serialization.NoEncryption(),
+            )
+        )
+        return certificate, key_file
+
     def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, days: int) -> x509.CertificateBuilder:
         now = datetime.now(UTC)
         return (
