@@ -123,6 +123,8 @@ def _requests(flow: type[Flow[Any]]) -> Iterator[str]:
     for dialog in flow.dialogs:
         if fault := _pattern_fault(dialog.message):
             yield f"has a dialog rule whose message is no regular expression ({fault})"
+        elif dialog.accept and dialog.kind != "beforeunload" and re.search(dialog.message, ""):
+            yield f"accepts every dialog by the rule {dialog.message!r}: say what the message of the one is"
 
 
 def _views(flow: type[Flow[Any]]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 from urllib.parse import urlsplit
 
 from playwright.async_api import Locator
@@ -56,7 +56,8 @@ class Intent(Generic[P]):
 @dataclass(frozen=True, kw_only=True)
 class Submit:
     """The one control of the gesture. `key` is None for a click at the control's middle, else the single key to press
-    while the control has the focus ("Enter")."""
+    while the control has the focus ("Enter"). The page that the control is in is the composer: it is what `identify`,
+    `composed` and `validation_message` are given, and what the evidence shows."""
 
     control: Locator
     key: str | None = None
@@ -76,11 +77,13 @@ class Identity:
 @dataclass(frozen=True, kw_only=True)
 class DialogRule:
     """How to answer a JavaScript dialog in whose message the regular expression `message` is found; every other dialog
-    is dismissed and recorded."""
+    is dismissed and recorded. `kind` narrows the rule to one kind of dialog; for `beforeunload`, which comes without a
+    message, it has to be given. `text` is what a prompt is answered with."""
 
     message: str
     accept: bool
     text: str | None = None
+    kind: Literal["alert", "beforeunload", "confirm", "prompt"] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal
 
 from playwright.async_api import FrameLocator, Locator, Page, Response
@@ -39,7 +39,22 @@ class ComposerPage:
         return self._page.locator(selector)
 
     def frame(self, selector: str) -> FrameLocator:
+        """What is in the frame that the selector finds; frames in it by its own `frame_locator`."""
         return self._page.frame_locator(selector)
+
+    async def popup(self, opening: Callable[[], Awaitable[object]]) -> ComposerPage:
+        """Do what makes the page open another one (a click), and give back that one once it is loaded. Name the control
+        there, and that page is the composer from then on. Raises the driver's TimeoutError when none opens."""
+        async with self._page.expect_popup() as opened:
+            await opening()
+        page = await opened.value
+        await page.wait_for_load_state("load")
+        return ComposerPage(page, self.origin)
+
+    async def opener(self) -> ComposerPage | None:
+        """The page that opened this one; None where there is none any more."""
+        page = await self._page.opener()
+        return None if page is None else ComposerPage(page, self.origin)
 
     def by_role(self, role: Role, name: str | re.Pattern[str] | None = None, *, exact: bool = False) -> Locator:
         return self._page.get_by_role(role, name=name, exact=exact)

@@ -230,7 +230,7 @@ class Session:
         page.on("crash", lambda _page: self.crashed.set())
 
     def _on_dialog(self, dialog: Dialog) -> None:
-        rule = next((rule for rule in self._rules if re.search(rule.message, dialog.message)), None)
+        rule = next((rule for rule in self._rules if _answers(rule, dialog)), None)
         accept = rule is not None and rule.accept
         self.dialogs.append(DialogSeen(time.monotonic(), dialog.type, dialog.message, accept))
         answer = dialog.accept(*([rule.text] if rule and rule.text else [])) if accept else dialog.dismiss()
@@ -238,10 +238,10 @@ class Session:
         self._answering.add(task)
         task.add_done_callback(self._answering.discard)
 
-    async def stop_loading(self) -> None:
+    async def stop_loading(self, page: Page) -> None:
         """Abandon a navigation that has no answer, keeping the page that is on screen. While one is pending, Chromium
         holds back everything that reads the page. Handled by the browser process, so it works then too."""
-        devtools = await self._context.new_cdp_session(self.page)
+        devtools = await self._context.new_cdp_session(page)
         try:
             await devtools.send("Page.stopLoading")
         finally:
@@ -268,3 +268,11 @@ async def _quietly(doing: Any) -> None:
         await asyncio.wait_for(doing, 10)
     except (PlaywrightError, TimeoutError):
         return
+def _answers(rule: DialogRule, dialog: Dialog) -> bool:
+    """Whether the rule is for this dialog. One that asks about leaving the page is meant only by its kind: an author
+    who wrote a rule for the page's own question did not mean that one."""
+    if dialog.type == "beforeunload" and rule.kind is None:
+        return False
+    return rule.kind in (None, dialog.type) and re.search(rule.message, dialog.message) is not None
+
+

@@ -31,6 +31,8 @@ from executor.one_shot.run import Run, of_the_author
 from flows.effect import Says
 from flows.observations import Found
 
+_NAVIGATIONS = ("document", "frame", "iframe")
+"""What a submit may want its answer for (Sec-Fetch-Dest) so that a page, or a frame in it, waits to be replaced."""
 _POLL_S = 0.25
 _SETTLE_S = 5.0
 """How long the page may take to show what the answer led to, before it is photographed as it is."""
@@ -121,16 +123,20 @@ async def _look_at_what_is_left(run: Run) -> Sequence[Mapping[str, Any]]:
     if answered:
         await _settle(run)
         await _keep_answer(run)
-    elif account is not None and account.request is not None and destination(account.request) == "document":
+    elif account is not None and account.request is not None and destination(account.request) in _NAVIGATIONS:
         await _abandon_navigation(run)
-    await keeping.keep(run, run.session, Point.AFTER, by_gate=not answered and _gate_answered(run))
+    by_gate = not answered and _gate_answered(run)
+    await keeping.keep(run, run.composing, Point.AFTER, by_gate=by_gate)
+    if run.composing is not run.session.page:
+        # A composer in a page of its own often closes it: then that picture is a gap, and the page behind tells.
+        await keeping.keep(run, run.session.page, Point.AFTER, label="first page", by_gate=by_gate)
     return await asyncio.wait_for(run.session.cookies(), 5)
 
 
 async def _settle(run: Run) -> None:
     assert run.session is not None
     try:
-        await run.session.page.wait_for_load_state("load", timeout=_SETTLE_S * 1000)
+        await run.composing.wait_for_load_state("load", timeout=_SETTLE_S * 1000)
     except PlaywrightError:
         return  # it is photographed as it is
 
@@ -140,7 +146,7 @@ async def _abandon_navigation(run: Run) -> None:
     the browser has nothing left to send again."""
     assert run.session is not None
     try:
-        await asyncio.wait_for(run.session.stop_loading(), 5)
+        await asyncio.wait_for(run.session.stop_loading(run.composing), 5)
     except (PlaywrightError, TimeoutError) as error:
         run.report("note", f"the pending navigation could not be stopped: {error}")
 

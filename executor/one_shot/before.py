@@ -77,9 +77,9 @@ async def open_context(run: Run) -> None:
         raise Halted(Halt.BROWSER_LOST, str(error)) from error
     except PathNotProven as error:
         raise Halted(Halt.PATH_NOT_PROVEN, str(error)) from error
-    page = run.session.page
-    page.set_default_timeout(services.settings.step_s * 1000)
-    page.set_default_navigation_timeout(services.settings.step_s * 1000)
+    # For the pages too that the composer opens beside this one.
+    run.session.context.set_default_timeout(services.settings.step_s * 1000)
+    run.session.context.set_default_navigation_timeout(services.settings.step_s * 1000)
 
 
 async def prepare(run: Run) -> Submit:
@@ -101,6 +101,9 @@ async def prepare(run: Run) -> Submit:
     if not isinstance(submit, Submit):
         await _keep_what_is_there(run, "no control")
         raise Halted(Halt.PREPARE_FAILED, f"The flow's prepare returned {type(submit).__name__}, not a Submit.")
+    if submit.control.page.context is not run.session.context:
+        raise Halted(Halt.PREPARE_FAILED, "The flow's control is in a page that this run did not open.")
+    run.page = submit.control.page
     return submit
 
 
@@ -149,7 +152,7 @@ async def choose(run: Run, submit: Submit) -> None:
     run.message_before = await _message_before(run)
     try:
         run.pinned = await asyncio.wait_for(pin(submit), run.services.settings.step_s)
-        kept = await keeping.keep(run, run.session, Point.COMPOSED, target=run.pinned.target)
+        kept = await keeping.keep(run, run.composing, Point.COMPOSED, target=run.pinned.target)
         digest = await keeping.make_durable(run)
         if kept.item(ItemKind.SCREENSHOT) is None:
             gap = next((f": {gap.detail}" for gap in kept.gaps), "")
@@ -230,10 +233,10 @@ async def _keep_what_is_there(run: Run, label: str) -> None:
     """A picture of why it halted, where one can be had."""
     if run.session is None:
         return
-    shown = shown_url(run.session.page.url)
+    shown = shown_url(run.composing.url)
     by_gate = any(entry.kind is Kind.REFUSED and entry.url == shown for entry in run.log)
     try:
-        await keeping.keep(run, run.session, Point.OPEN, label=label, by_gate=by_gate)
+        await keeping.keep(run, run.composing, Point.OPEN, label=label, by_gate=by_gate)
         await keeping.make_durable(run)
     except EvidenceError as error:
         run.report("note", f"no picture of the halt: {error}")

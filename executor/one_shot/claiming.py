@@ -140,7 +140,7 @@ async def gesture(run: Run) -> None:
         return
     run.gesture_at = run.log.mark("gesture", Phase.ARMED).monotonic
     try:
-        await asyncio.wait_for(make_gesture(run.session.page, run.pinned), run.services.settings.gesture_s)
+        await asyncio.wait_for(make_gesture(run.composing, run.pinned), run.services.settings.gesture_s)
     except (PlaywrightError, TimeoutError) as error:
         run.gesture_error = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 

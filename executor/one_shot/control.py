@@ -7,7 +7,9 @@ code; hovering, focusing or a trial click would, so none is done before the clai
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from dataclasses import dataclass
+from typing import Any
 
 from playwright.async_api import ElementHandle, Page
 from playwright.async_api import Error as PlaywrightError
@@ -33,14 +35,46 @@ _STATE = """element => {
   let node = hit;
   while (node && node !== element) node = node.parentNode || node.host;
   if (!node) return {problem: 'something else lies on top of it'};
-  const active = document.activeElement;
+  let active = document.activeElement;
+  while (active && active.shadowRoot && active.shadowRoot.activeElement) active = active.shadowRoot.activeElement;
   return {x: box.x, y: box.y, width: box.width, height: box.height, px: x, py: y,
           focused: active === element || element.contains(active)};
 }"""
 """Runs in the page's own world and reads only. A page that lies here fools itself: the gate decides what leaves."""
 
-_FRAME = """frame => { const box = frame.getBoundingClientRect();
-  return {x: box.x + frame.clientLeft, y: box.y + frame.clientTop}; }"""
+_OUT_OF_FRAME = """(frame, inner) => {
+  let across = 1, down = 1, turned = false;
+  for (let node = frame; node; node = node.assignedSlot || node.parentElement || (node.parentNode || {}).host) {
+    const style = getComputedStyle(node), matrix = new DOMMatrix(style.transform);
+    const own = style.scale === 'none' ? [1] : style.scale.split(' ').map(Number);
+    across *= matrix.a * own[0];
+    down *= matrix.d * (own.length > 1 ? own[1] : own[0]);
+    turned ||= !matrix.is2D || matrix.b !== 0 || matrix.c !== 0 || style.rotate !== 'none'
+      || style.perspective !== 'none' || style.offsetPath !== 'none' || node instanceof SVGElement;
+  }
+  if (turned || across <= 0 || down <= 0) return {problem: 'it is turned, mirrored or skewed'};
+  across *= frame.currentCSSZoom ?? 1;
+  down *= frame.currentCSSZoom ?? 1;
+  const box = frame.getBoundingClientRect(), style = getComputedStyle(frame), px = parseFloat;
+  const left = box.x + (px(style.borderLeftWidth) + px(style.paddingLeft)) * across;
+  const top = box.y + (px(style.borderTopWidth) + px(style.paddingTop)) * down;
+  const x = left + inner.px * across, y = top + inner.py * down;
+  if (x < 0 || y < 0 || x >= innerWidth || y >= innerHeight)
+    return {problem: 'the place of the control is outside the window'};
+  let hit = document.elementFromPoint(x, y);
+  while (hit && hit.shadowRoot) {
+    const within = hit.shadowRoot.elementFromPoint(x, y);
+    if (!within || within === hit) break;
+    hit = within;
+  }
+  if (hit !== frame) return {problem: 'something else lies on top of it at the place of the control'};
+  let active = document.activeElement;
+  while (active && active.shadowRoot && active.shadowRoot.activeElement) active = active.shadowRoot.activeElement;
+  return {x: left + inner.x * across, y: top + inner.y * down, width: inner.width * across,
+          height: inner.height * down, px: x, py: y, focused: active === frame};
+}"""
+"""From the coordinates of a frame's window to those of the window around it, for a frame that is moved and scaled, and
+nothing beyond that. It runs in the frame's parent, where what lies over the frame can be seen."""
 
 
 class ControlNotFit(Exception):
@@ -89,25 +123,23 @@ async def make_gesture(page: Page, pinned: Pinned) -> None:
 
 async def _read(handle: ElementHandle, key: str | None) -> Target:
     try:
-        state = await handle.evaluate(_STATE)
-        if "problem" in state:
-            raise ControlNotFit(str(state["problem"]))
-        if key is not None and not state["focused"]:
-            raise ControlNotFit(f"it does not have the focus, so {key} would go elsewhere")
-        dx, dy = await _frame_offset(handle)
+        state = await _fit(handle.evaluate(_STATE), "")
+        focused = state["focused"]
+        frame = await handle.owner_frame()
+        while frame is not None and frame.parent_frame is not None:
+            element = await frame.frame_element()
+            state = await _fit(element.evaluate(_OUT_OF_FRAME, state), "the frame that it is in: ")
+            focused = focused and state["focused"]
+            frame = frame.parent_frame
     except PlaywrightError as error:
         raise ControlNotFit(f"it cannot be read: {str(error).splitlines()[0]}") from error
-    box = Rect(state["x"] + dx, state["y"] + dy, state["width"], state["height"])
-    return Target(box, (state["px"] + dx, state["py"] + dy))
+    if key is not None and not focused:
+        raise ControlNotFit(f"it does not have the focus, so {key} would go elsewhere")
+    return Target(Rect(state["x"], state["y"], state["width"], state["height"]), (state["px"], state["py"]))
 
 
-async def _frame_offset(handle: ElementHandle) -> tuple[float, float]:
-    """Where the control's frame begins in the page's viewport: the sum over all frames around it."""
-    dx = dy = 0.0
-    frame = await handle.owner_frame()
-    while frame is not None and frame.parent_frame is not None:
-        element = await frame.frame_element()
-        box = await element.evaluate(_FRAME)
-        dx, dy = dx + box["x"], dy + box["y"]
-        frame = frame.parent_frame
-    return dx, dy
+async def _fit(reading: Awaitable[Any], where: str) -> dict[str, Any]:
+    state: dict[str, Any] = await reading
+    if "problem" in state:
+        raise ControlNotFit(f"{where}{state['problem']}")
+    return state

@@ -14,12 +14,13 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from playwright.async_api import Page
+
 from evidence.capture import capture
 from evidence.manifest import Manifest, save_manifest
 from evidence.records import Capture, Item, ItemKind, Point, Target
 from evidence.store import EvidenceError
 from evidence.wire_log import store_wire_log
-from executor.browser.sessions import Session
 from executor.model.ending import EvidenceKept, Picture
 from executor.one_shot.run import Run
 
@@ -31,11 +32,11 @@ def operation_folder(run: Run) -> Path:
 
 
 async def keep(
-    run: Run, session: Session, point: Point, *, label: str = "", target: Target | None = None, by_gate: bool = False
+    run: Run, page: Page, point: Point, *, label: str = "", target: Target | None = None, by_gate: bool = False
 ) -> Capture:
-    """Capture what is on screen and add it to the run's manifest. Raises `StoreFull`."""
+    """Capture what a page shows and add it to the run's manifest. Raises `StoreFull`."""
     kept = await capture(
-        session.page,
+        page,
         point,
         store=run.services.store,
         redactor=run.redactor,

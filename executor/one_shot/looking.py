@@ -85,7 +85,7 @@ async def look(
     observation = await _observe(run, session, view)
     shown = shown_url(session.page.url)
     by_gate = any(entry.kind is Kind.REFUSED and entry.url == shown for entry in run.look_log.entries[mark.sequence :])
-    kept = await keeping.keep(run, session, Point.VIEW, label=f"{view.name} {when}", by_gate=by_gate)
+    kept = await keeping.keep(run, session.page, Point.VIEW, label=f"{view.name} {when}", by_gate=by_gate)
     observation = _trusted(observation, kept, by_gate)
     return observation, _looked(view, when, started, observation, kept)
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from playwright.async_api import Page
+
 from evidence.manifest import Manifest
 from evidence.redaction import Redactor
 from evidence.store import FileStore
@@ -174,6 +176,8 @@ class Run:
     look_log: WireLog = field(default_factory=WireLog)
     gate: Gate | None = None
     session: Session | None = None
+    page: Page | None = None
+    """The page that the composer is in: that of the flow's control, once it is named (see `composing`)."""
     pinned: Pinned | None = None
     session_digest: str | None = None
     message_before: str | None = None
@@ -235,9 +239,14 @@ class Run:
             override_names=flow.override_names,
         )
 
-    def composer(self) -> ComposerPage:
+    @property
+    def composing(self) -> Page:
+        """The page that the composer is in; the context's first one until the flow has named its control."""
         assert self.session is not None
-        return ComposerPage(self.session.page, self.intent.origin)
+        return self.page or self.session.page
+
+    def composer(self) -> ComposerPage:
+        return ComposerPage(self.composing, self.intent.origin)
 
     def clean(self, text: str) -> str:
         """The text without what is in the payload (A11): pages and flow authors' code put it into what they say."""
