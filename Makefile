@@ -13,7 +13,7 @@ PYTEST_ARGS ?=
 UV ?= uv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long test-live check docs lock clean
+.PHONY: help setup demo test test-long test-live bench check docs lock clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -32,11 +32,15 @@ test-long: setup ## Run the tests with their long cases (full products; takes ho
 test-live: setup ## Run the tests against a real WordPress on loopback
 	@$(BIN)/python -m pytest tests/live $(PYTEST_ARGS)
 
+bench: setup ## Measure what the gate costs: on loopback, and against a site 50 ms away
+	@$(BIN)/python -m bench.gate
+	@$(BIN)/python -m bench.gate --distance-ms 50 --contexts 0
+
 check: $(PACKAGES) ## Format, lint, types, import contracts, freshness of docs and lock
 	@$(BIN)/ruff format --check --quiet . || { echo "Run: $(BIN)/ruff format ." >&2; exit 1; }
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
-	@$(BIN)/mypy --package tools
+	@$(BIN)/mypy --package tools --package bench
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python tools/docs.py --check
 	@$(BIN)/python tools/lock.py

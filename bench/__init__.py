@@ -1,0 +1,1 @@
+"""Benchmarks: programs that measure and judge nothing. Nothing imports them."""
