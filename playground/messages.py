@@ -28,6 +28,7 @@ class CommitKind(StrEnum):
     PUBLISH = "publish"
     DRAFT = "draft"
     QUEUE = "queue"
+    REFUSE = "refuse"
     DELETE = "delete"
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 from datetime import datetime
 from pathlib import Path
 from urllib.parse import quote
@@ -17,7 +18,7 @@ from playground import hazards
 from playground.assets import HEAVY
 from playground.hazards import Place
 from playground.messages import Request, Response, html
-from playground.records import Item
+from playground.records import Item, Listing
 from playground.truth import Truth
 
 SITE = "Noticeboard"
@@ -37,6 +38,11 @@ def csrf_of(session: str) -> str:
 
 def csrf_matches(request: Request, sent: str) -> bool:
     return hmac.compare_digest(csrf_of(request.session).encode(), sent.encode())
+
+
+def _page(request: Request) -> int:
+    wanted = request.query.get("page", "1")
+    return max(int(wanted), 1) if re.fullmatch(r"\d{1,6}", wanted, re.ASCII) else 1
 
 
 def _day(moment: str) -> str:
@@ -103,19 +109,15 @@ class Pages:
         return self.render(request, "login.html", next=wanted, error=error, user=user)
 
     def published(self, request: Request) -> Response:
-        wanted = request.query.get("page", "1")
-        page = max(int(wanted), 1) if wanted.isascii() and wanted.isdecimal() else 1
-        items, total = self._truth.published_page((page - 1) * PAGE_SIZE, PAGE_SIZE)
-        pages = max(-(-total // PAGE_SIZE), 1)
-        if page > pages:
-            return self.not_found(request)
-        return self.render(
-            request, "published.html", place=Place.LIST, items=items, total=total, page=page, pages=pages
-        )
+        return self._list(request, "published.html", self._truth.listing(_page(request), page_size=PAGE_SIZE))
 
     def mine(self, request: Request) -> Response:
-        items = self._truth.items(account=request.account)[::-1]
-        return self.render(request, "mine.html", place=Place.LIST, items=items)
+        return self._list(request, "mine.html", self._truth.listing(_page(request), account=request.account or ""))
+
+    def _list(self, request: Request, template: str, listing: Listing) -> Response:
+        if listing.page > listing.pages:
+            return self.not_found(request)
+        return self.render(request, template, place=Place.LIST, **vars(listing))
 
     def drafts(self, request: Request) -> Response:
         items = self._truth.items("draft", account=request.account)[::-1]

@@ -9,11 +9,11 @@ from playground.faults import Fault
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS items(
     id INTEGER PRIMARY KEY AUTOINCREMENT, account TEXT NOT NULL, title TEXT NOT NULL, body TEXT NOT NULL,
-    state TEXT NOT NULL CHECK (state IN ('published', 'queued', 'draft')), variant TEXT NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('published', 'queued', 'draft', 'refused')), variant TEXT NOT NULL,
     created_at TEXT NOT NULL, published_at TEXT, commits INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE IF NOT EXISTS commits(
     seq INTEGER PRIMARY KEY AUTOINCREMENT, item_id INTEGER NOT NULL,
-    kind TEXT NOT NULL CHECK (kind IN ('publish', 'draft', 'queue', 'delete')), request_seq INTEGER NOT NULL);
+    kind TEXT NOT NULL CHECK (kind IN ('publish', 'draft', 'queue', 'refuse', 'delete')), request_seq INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS requests(
     seq INTEGER PRIMARY KEY AUTOINCREMENT, at TEXT NOT NULL, method TEXT NOT NULL, scheme TEXT NOT NULL,
     target TEXT NOT NULL, host TEXT NOT NULL, version TEXT NOT NULL, connection INTEGER NOT NULL,
@@ -23,6 +23,8 @@ CREATE TABLE IF NOT EXISTS faults(
     id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, method TEXT NOT NULL, path_prefix TEXT NOT NULL,
     commit_kind TEXT NOT NULL, remaining INTEGER NOT NULL, argument TEXT);
 CREATE TABLE IF NOT EXISTS hazards(name TEXT NOT NULL, place TEXT NOT NULL, argument TEXT);
+CREATE TABLE IF NOT EXISTS listings(page_size INTEGER, looks INTEGER, seconds REAL);
+CREATE TABLE IF NOT EXISTS unlisted(item_id INTEGER PRIMARY KEY, looks INTEGER NOT NULL, until TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS sessions(token TEXT PRIMARY KEY, account TEXT NOT NULL);
 """
 
@@ -40,6 +42,16 @@ class Item:
     created_at: str
     published_at: str | None
     commits: int
+
+
+@dataclass(frozen=True)
+class Listing:
+    """One page of a list, and how many items and pages there are in all."""
+
+    items: list[Item]
+    total: int
+    page: int
+    pages: int
 
 
 @dataclass(frozen=True)

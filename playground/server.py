@@ -22,6 +22,7 @@ import h11
 
 from playground import faults, hazards
 from playground.app import App
+from playground.faults import Shorten
 from playground.messages import Plan, Request, Response
 from playground.truth import Truth
 
@@ -100,13 +101,19 @@ class Server:
             commit=plan.commit,
         )
 
-        def run(queued: bool = False) -> Response:
-            return plan.run(admission.seq, queued)
+        def run(*, queued: bool = False, pretend: bool = False, shorten: Shorten = Shorten.NOTHING) -> Response:
+            response = plan.run(admission.seq, queued and not pretend)
+            if pretend:
+                self._truth.hold_back(admission.seq)
+            if shorten is not Shorten.NOTHING:
+                self._truth.shorten(admission.seq, title=shorten is Shorten.ALL)
+            return response
 
         if admission.fault is None:
             await connection.answer(run())
         else:
-            await faults.perform(admission.fault, admission.argument, connection, run)
+            as_json = request.header("content-type").startswith("application/json")
+            await faults.perform(admission.fault, admission.argument, connection, run, as_json=as_json)
 
     async def _websocket(self, connection: _Connection, request: Request, number: int) -> None:
         """Accept the WebSocket hazard, record the first frame as a write of its own, and end."""

@@ -11,13 +11,13 @@ import secrets
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from playground.faults import REUSED, Fault, delay_of
 from playground.hazards import Hazard, Place
 from playground.messages import CommitKind, Request
-from playground.records import SCHEMA, Admission, Arrival, Commit, HazardOrder, Item
+from playground.records import SCHEMA, Admission, Arrival, Commit, HazardOrder, Item, Listing
 
 ANY = "any"
 _KIND_OF_STATE = {
@@ -97,14 +97,26 @@ class Truth:
     def published(self) -> list[Item]:
         return self.items("published")
 
-    def published_page(self, offset: int, limit: int) -> tuple[list[Item], int]:
-        """One page of published items, newest first, and how many there are in all."""
-        rows = self._rows(
-            "SELECT * FROM items WHERE state = 'published' ORDER BY published_at DESC, id DESC LIMIT ? OFFSET ?",
-            (limit, offset),
-        )
-        total = self._rows("SELECT count(*) FROM items WHERE state = 'published'")[0][0]
-        return [Item(**row) for row in rows], total
+    def listing(self, page: int, *, account: str | None = None, page_size: int | None = None) -> Listing:
+        """One page of a list, newest first: what is published, or everything of one account. `page_size` counts where
+        nothing else is arranged; None puts all on one page. Asking for the first page is one look at the list."""
+        where, order = ("state = 'published'", "published_at DESC, id DESC")
+        if account is not None:
+            where, order = ("account = ?", "id DESC")
+        shown = f"{where} AND id NOT IN (SELECT item_id FROM unlisted WHERE looks > 0 OR until > ?)"
+        values = (*(() if account is None else (account,)), _now())
+        with self._transaction() as db:
+            arranged = db.execute("SELECT page_size FROM listings WHERE page_size IS NOT NULL").fetchone()
+            size = arranged[0] if arranged else page_size
+            total = db.execute(f"SELECT count(*) FROM items WHERE {shown}", values).fetchone()[0]
+            limits = (-1, 0) if size is None else (size, (page - 1) * size)
+            rows = db.execute(
+                f"SELECT * FROM items WHERE {shown} ORDER BY {order} LIMIT ? OFFSET ?", (*values, *limits)
+            ).fetchall()
+            if page == 1:
+                db.execute("UPDATE unlisted SET looks = looks - 1 WHERE looks > 0")
+        pages = 1 if size is None else max(-(-total // size), 1)
+        return Listing([Item(**row) for row in rows], total, page, pages)
 
     def drafts(self) -> list[Item]:
         return self.items("draft")
@@ -201,10 +213,31 @@ class Truth:
         rows = self._rows("SELECT * FROM hazards")
         return HazardOrder(**rows[0]) if rows else None
 
-    def reset(self) -> None:
-        """Forget items, commits, requests, faults and hazards. Sessions stay, and numbers are not used again."""
+    def arrange_lists(self, *, page_size: int | None = None, lag_looks: int = 0, lag_seconds: float = 0.0) -> None:
+        """Let lists be cut into pages of this size, and let what is published or queued from now on appear in them only
+        after so many looks and so many seconds. Its own page is there at once. Without arguments, as at first."""
         with self._transaction() as db:
-            for table in ("items", "commits", "requests", "faults", "hazards"):
+            db.execute("DELETE FROM listings")
+            db.execute("INSERT INTO listings VALUES (?, ?, ?)", (page_size, lag_looks, lag_seconds))
+
+    def moderate(self, item_id: int, *, approve: bool) -> None:
+        """What a moderator does with a queued item. Raises ValueError for one that is not queued."""
+        state, kind = ("published", CommitKind.PUBLISH) if approve else ("refused", CommitKind.REFUSE)
+        with self._transaction() as db:
+            cursor = db.execute(
+                "UPDATE items SET state = :state, commits = commits + (:state = 'published'),"
+                " published_at = CASE WHEN :state = 'published' THEN :now END WHERE id = :id AND state = 'queued'",
+                {"state": state, "now": _now(), "id": item_id},
+            )
+            if cursor.rowcount != 1:
+                raise ValueError(f"item {item_id} is not queued")
+            _commit(db, item_id, kind, 0)
+
+    def reset(self) -> None:
+        """Forget items, commits, requests, faults, hazards and how lists are arranged. Sessions stay, and numbers are
+        not used again."""
+        with self._transaction() as db:
+            for table in ("items", "commits", "requests", "faults", "hazards", "listings", "unlisted"):
                 db.execute(f"DELETE FROM {table}")
 
     # Sessions
@@ -323,6 +356,26 @@ class Truth:
             row = db.execute("SELECT * FROM items WHERE id = ?", (item_id,)).fetchone()
         return Item(**row)
 
+    def hold_back(self, request_seq: int) -> None:
+        """Make what a request published wait for a moderator, as if it had never been out."""
+        with self._transaction() as db:
+            db.execute(
+                "UPDATE items SET state = 'queued', published_at = NULL, commits = commits - 1"
+                " WHERE id IN (SELECT item_id FROM commits WHERE request_seq = ? AND kind = 'publish')",
+                (request_seq,),
+            )
+            db.execute("UPDATE commits SET kind = 'queue' WHERE request_seq = ? AND kind = 'publish'", (request_seq,))
+
+    def shorten(self, request_seq: int, *, title: bool) -> None:
+        """Cut what a request stored: half of the body and, with `title`, half of the title."""
+        with self._transaction() as db:
+            db.execute(
+                "UPDATE items SET body = substr(body, 1, length(body) / 2),"
+                " title = CASE WHEN ? THEN substr(title, 1, max(length(title) / 2, 1)) ELSE title END"
+                " WHERE id IN (SELECT item_id FROM commits WHERE request_seq = ?)",
+                (title, request_seq),
+            )
+
     def delete(self, item_id: int, request_seq: int) -> None:
         with self._transaction() as db:
             db.execute("DELETE FROM items WHERE id = ?", (item_id,))
@@ -331,7 +384,17 @@ class Truth:
 
 def _commit(db: sqlite3.Connection, item_id: int, kind: CommitKind, request_seq: int) -> None:
     db.execute("INSERT INTO commits(item_id, kind, request_seq) VALUES (?, ?, ?)", (item_id, kind.value, request_seq))
+    if kind not in (CommitKind.PUBLISH, CommitKind.QUEUE):
+        return
+    arranged = db.execute("SELECT looks, seconds FROM listings WHERE looks > 0 OR seconds > 0").fetchone()
+    if arranged is not None:
+        until = datetime.now(UTC) + timedelta(seconds=arranged["seconds"])
+        db.execute("INSERT OR REPLACE INTO unlisted VALUES (?, ?, ?)", (item_id, arranged["looks"], _as_text(until)))
 
 
 def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="microseconds")
+    return _as_text(datetime.now(UTC))
+
+
+def _as_text(moment: datetime) -> str:
+    return moment.isoformat(timespec="microseconds")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import socket
 import time
 
@@ -21,6 +22,10 @@ STORED = {
     Fault.STATUS_408_AFTER,
     Fault.STATUS_500_AFTER,
     Fault.NO_CONTENT,
+    Fault.STATUS_429_AFTER,
+    Fault.STATUS_502_AFTER,
+    Fault.ERROR_IN_200_AFTER,
+    Fault.SHORTENED,
 }
 
 
@@ -43,7 +48,7 @@ def test_only_an_after_fault_stores_the_write(site: Playground, editor, fault: F
             editor.receive()
         except (ConnectionError, http.client.HTTPException):
             editor.connection.close()
-    assert site.truth.publish_count("T") == int(fault in STORED)
+    assert site.truth.publish_count("T") == (2 if fault is Fault.TWICE else int(fault in STORED))
     assert site.truth.pending_faults() == []
     assert [r.fault for r in site.truth.requests(writes_only=True)] == [fault.value]
 
@@ -96,6 +101,14 @@ def test_truncated_announces_more_than_it_sends(site: Playground, editor) -> Non
         (Fault.STATUS_500_AFTER, 500),
         (Fault.STATUS_500_BEFORE, 500),
         (Fault.NO_CONTENT, 204),
+        (Fault.STATUS_409, 409),
+        (Fault.STATUS_429_BEFORE, 429),
+        (Fault.STATUS_429_AFTER, 429),
+        (Fault.STATUS_502_BEFORE, 502),
+        (Fault.STATUS_502_AFTER, 502),
+        (Fault.ERROR_IN_200_BEFORE, 200),
+        (Fault.ERROR_IN_200_AFTER, 200),
+        (Fault.STALE_NONCE, 403),
     ],
 )
 def test_status_faults_answer_with_that_status(site: Playground, editor, fault: Fault, status: int) -> None:
@@ -103,6 +116,7 @@ def test_status_faults_answer_with_that_status(site: Playground, editor, fault: 
     answer = editor.form("/form/publish", title="T")
     assert answer.status == status
     assert (answer.headers["Connection"] == "close") == (status == 408)
+    assert (answer.headers["Retry-After"] == "3") == (status == 429)
 
 
 def test_the_session_may_seem_to_have_ended(site: Playground, editor) -> None:
@@ -133,6 +147,70 @@ def test_queued_accepts_for_review(site: Playground, editor) -> None:
     assert len(site.truth.items("queued")) == 2
     assert site.truth.publish_count() == 0
     assert len(site.truth.commits("queue")) == 2
+
+
+@pytest.mark.parametrize("fault", [Fault.ERROR_IN_200_BEFORE, Fault.STALE_NONCE])
+def test_a_script_is_told_in_json(site: Playground, editor, fault: Fault) -> None:
+    site.truth.inject(fault, path_prefix="/api")
+    answer = editor.json("POST", "/api/items", title="T", body="", status="published")
+    assert json.loads(answer.body)["errors"]
+
+
+def test_what_is_moderated_looks_published_to_whoever_sent_it(site: Playground, editor) -> None:
+    site.truth.inject(Fault.MODERATED, path_prefix="/form", times=2)
+    assert [editor.form("/form/publish", title=title).location[:11] for title in "AB"] == ["/form/done?"] * 2
+    first, second = site.truth.items("queued")
+    assert (site.truth.publish_count(), len(site.truth.commits("queue"))) == (0, 2)
+    site.truth.moderate(first.id, approve=True)
+    site.truth.moderate(second.id, approve=False)
+    assert [(item.title, item.state) for item in site.truth.items()] == [("A", "published"), ("B", "refused")]
+    assert site.truth.publish_count() == 1
+    with pytest.raises(ValueError):
+        site.truth.moderate(second.id, approve=True)
+    assert "Refused" in editor.get("/mine").text
+
+
+def test_twice_is_two_items_for_one_request(site: Playground, editor) -> None:
+    site.truth.inject(Fault.TWICE, path_prefix="/form")
+    assert editor.form("/form/publish", title="T").status == 302
+    assert len(site.truth.published()) == 2
+    assert len({commit.request_seq for commit in site.truth.commits()}) == 1
+
+
+@pytest.mark.parametrize(("argument", "title"), [(None, "Off"), ("body", "Office")])
+def test_shortened_stores_half(site: Playground, editor, argument: str | None, title: str) -> None:
+    site.truth.inject(Fault.SHORTENED, path_prefix="/form", argument=argument)
+    editor.form("/form/publish", title="Office", body="1234")
+    assert [(item.title, item.body) for item in site.truth.published()] == [(title, "12")]
+
+
+def test_lists_may_lag_by_looks(site: Playground, editor) -> None:
+    site.truth.arrange_lists(lag_looks=2)
+    item = editor.form("/form/publish", title="Late notice").location.rpartition("=")[2]
+    assert editor.get(f"/items/{item}").status == 200
+    assert ["Late notice" in editor.get("/mine").text for _ in range(3)] == [False, False, True]
+    assert "Late notice" in editor.get("/").text
+
+
+def test_lists_may_lag_by_time(site: Playground, editor) -> None:
+    site.truth.arrange_lists(lag_seconds=60)
+    editor.form("/form/publish", title="Late notice")
+    site.truth.arrange_lists()
+    editor.form("/form/publish", title="Prompt notice")
+    mine = editor.get("/mine").text
+    assert "Prompt notice" in mine
+    assert "Late notice" not in mine
+
+
+def test_lists_may_have_pages(site: Playground, editor) -> None:
+    site.truth.arrange_lists(page_size=2)
+    for title in ("first", "second", "third"):
+        editor.form("/form/publish", title=f"The {title}")
+    for path in ("/", "/mine"):
+        pages = [editor.get(path).text, editor.get(f"{path}?page=2").text]
+        assert ["The first" in page for page in pages] == [False, True]
+        assert [f'rel="next" href="{path}?page=2"' in page for page in pages] == [True, False]
+        assert editor.get(f"{path}?page=3").status == 404
 
 
 def test_a_fault_waits_for_a_publish_unless_told_otherwise(site: Playground, editor) -> None:
