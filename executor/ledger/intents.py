@@ -15,13 +15,14 @@ from executor.ledger.tables import operations
 from executor.model.fingerprint import digest
 from executor.model.operation import Disposition, FlowBinding, Intent, Operation, Policy, account_key
 from executor.model.transitions import INITIAL, Event
+from executor.model.waiting import RESUMED, WAITS
 
 PROPOSED = "proposed"
 DISPOSED = "disposed"
 GESTURE = "gesture"
 DEADLINE_PASSED = "deadline_passed"
 
-OWN_KINDS = frozenset({PROPOSED, DISPOSED, GESTURE, DEADLINE_PASSED, *(event.value for event in Event)})
+OWN_KINDS = frozenset({PROPOSED, DISPOSED, GESTURE, DEADLINE_PASSED, WAITS, RESUMED, *(event.value for event in Event)})
 """Kinds of events that mean something to the ledger: no caller may note one."""
 
 

@@ -4,7 +4,7 @@ backend. Callers never see a table, a session or a transaction.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -43,6 +43,26 @@ class Judgement:
     why: str
     evidence: tuple[str, ...] = ()
     data: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """An operation that may run now. The claim decides again."""
+
+    operation: Operation
+    authorized_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """An authorized operation that no worker runs yet, after a run that halted: until a time, or until a person has
+    acted (`until` None). `halt` is the coded reason of the run."""
+
+    operation: str
+    account_key: str
+    flow: str
+    until: datetime | None
+    halt: str
 
 
 class Ledger(Protocol):
@@ -149,9 +169,12 @@ class Ledger(Protocol):
     def surrender(self, lease: Lease) -> None:
         """Give the lease back; nothing happens when it is no longer mine."""
 
-    def stop(self, *, by: Actor, why: str, flow: str | None = None, account_key: str | None = None) -> Stop:
+    def stop(
+        self, *, by: Actor, why: str, flow: str | None = None, account_key: str | None = None, once: bool = False
+    ) -> Stop:
         """Hold claims and releases of a flow, an account, both together or (neither given) everything (C10). Anybody
-        may; it takes force whatever state the anchor is in."""
+        may; it takes force whatever state the anchor is in. With `once` a stop in force that holds the same for the
+        same `why` is given back, and no second one is set."""
 
     def lift(self, stop: str, *, by: Actor, why: str) -> Stop:
         """Lift a stop; a lifted one stays as it is. Only a person may: any other actor raises `NotAPerson`. Raises
@@ -159,6 +182,25 @@ class Ledger(Protocol):
 
     def stops(self, *, in_force_only: bool = True) -> Sequence[Stop]:
         """The oldest first."""
+
+    # -- what may run -------------------------------------------------------------------------------------------------
+    def due(self, flows: Collection[FlowBinding], *, limit: int, without: Collection[str] = ()) -> Sequence[Due]:
+        """Operations that may run now under the code of these flows, the longest permitted first, at most one for each
+        account, none for the accounts `without`, and none for an account that somebody acts as. A choice, not a
+        permit: the claim decides again."""
+
+    def wait(self, operation: str, *, by: Actor, halt: str, seconds: float | None, why: str) -> Operation:
+        """Record that an operation whose run halted is not due for a time, or (None) until a person has acted: approved
+        it again, or ended the wait."""
+
+    def resume(self, operation: str, *, by: Actor, why: str) -> Operation:
+        """End a wait. Only a person may: any other actor raises `NotAPerson`."""
+
+    def halts(self, task: str) -> int:
+        """How many waits the operations of a task have recorded, each since a person last acted on it (B6)."""
+
+    def waiting(self) -> Sequence[Waiting]:
+        """What waits, the longest proposed first."""
 
     # -- one attempt --------------------------------------------------------------------------------------------------
     def admission(self, operation: str, flow: FlowBinding) -> Snapshot:
@@ -294,7 +336,8 @@ class LeaseLost(LedgerError):
 
 
 class NotAPerson(LedgerError):
-    """Only a person may approve, lift a stop or accept a restored ledger; a proposer's credential never can."""
+    """Only a person may approve, lift a stop, end a wait or accept a restored ledger; a proposer's credential never
+    can."""
 
 
 class NotEligible(LedgerError):

@@ -115,7 +115,11 @@ def revoke(tx: Transaction, operation: str, *, line: Line) -> Operation:
     return records.load(tx, found.id)
 
 
-def stop(tx: Transaction, *, flow: str | None, account_key: str | None, line: Line) -> Stop:
+def stop(tx: Transaction, *, flow: str | None, account_key: str | None, once: bool, line: Line) -> Stop:
+    if once:
+        for found in records.load_stops(tx, in_force_only=True):
+            if (found.flow, found.account_key, found.why) == (flow, account_key, line.why):
+                return found
     own = new_id("st")
     head = append(tx, own, 0, "", STOPPED, line.naming({"flow": flow, "account_key": account_key}))
     tx.connection.execute(

@@ -7,7 +7,7 @@ this module opens, commits, and keeps the anchor. It may be used from any thread
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlalchemy import URL, select
 
-from executor.ledger import claims, endings, history, intents, leases, permissions, projection, records
+from executor.ledger import claims, endings, history, intents, leases, permissions, projection, records, waiting
 from executor.ledger.anchor import Anchor, Anchored, compare
 from executor.ledger.database import Database, Transaction, resolve
 from executor.ledger.history import Line
@@ -23,10 +23,12 @@ from executor.ledger.ledger import (
     AnchorUnreadable,
     ChainBroken,
     CommitUncertain,
+    Due,
     Judgement,
     LedgerIdentity,
     Proposed,
     Verification,
+    Waiting,
 )
 from executor.ledger.migrations import SCHEMA
 from executor.ledger.tables import events, operations, stops
@@ -166,9 +168,11 @@ class SqlLedger:
         with self._database.writing() as tx:
             leases.surrender(tx, lease)
 
-    def stop(self, *, by: Actor, why: str, flow: str | None = None, account_key: str | None = None) -> Stop:
+    def stop(
+        self, *, by: Actor, why: str, flow: str | None = None, account_key: str | None = None, once: bool = False
+    ) -> Stop:
         with self._anchored(at_least_try=True) as tx:
-            return permissions.stop(tx, flow=flow, account_key=account_key, line=Line(by, why))
+            return permissions.stop(tx, flow=flow, account_key=account_key, once=once, line=Line(by, why))
 
     def lift(self, stop: str, *, by: Actor, why: str) -> Stop:
         with self._database.writing() as tx:
@@ -177,6 +181,29 @@ class SqlLedger:
     def stops(self, *, in_force_only: bool = True) -> Sequence[Stop]:
         with self._database.reading() as tx:
             return records.load_stops(tx, in_force_only=in_force_only)
+
+    # -- what may run -------------------------------------------------------------------------------------------------
+    def due(self, flows: Collection[FlowBinding], *, limit: int, without: Collection[str] = ()) -> Sequence[Due]:
+        kept = self._kept()
+        with self._database.reading() as tx:
+            behind = self._is_behind(tx, kept)
+            return waiting.due(tx, flows, limit=limit, without=without, behind_anchor=behind)
+
+    def wait(self, operation: str, *, by: Actor, halt: str, seconds: float | None, why: str) -> Operation:
+        with self._database.writing() as tx:
+            return waiting.wait(tx, operation, halt=halt, seconds=seconds, line=Line(by, why))
+
+    def resume(self, operation: str, *, by: Actor, why: str) -> Operation:
+        with self._database.writing() as tx:
+            return waiting.resume(tx, operation, line=Line(by, why))
+
+    def halts(self, task: str) -> int:
+        with self._database.reading() as tx:
+            return waiting.halts(tx, task)
+
+    def waiting(self) -> Sequence[Waiting]:
+        with self._database.reading() as tx:
+            return waiting.waiting(tx)
 
     # -- one attempt --------------------------------------------------------------------------------------------------
     def admission(self, operation: str, flow: FlowBinding) -> Snapshot:

@@ -8,14 +8,23 @@ on the event loop itself.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
-from executor.ledger.ledger import Judgement, Ledger, LedgerIdentity, LedgerUnavailable, Proposed, Verification
+from executor.ledger.ledger import (
+    Due,
+    Judgement,
+    Ledger,
+    LedgerIdentity,
+    LedgerUnavailable,
+    Proposed,
+    Verification,
+    Waiting,
+)
 from executor.model.admission import Refused, Snapshot
 from executor.model.operation import (
     Actor,
@@ -153,14 +162,32 @@ class AsyncLedger:
     async def surrender(self, lease: Lease) -> None:
         await self._thread.call(self._ledger.surrender, lease)
 
-    async def stop(self, *, by: Actor, why: str, flow: str | None = None, account_key: str | None = None) -> Stop:
-        return await self._thread.call(self._ledger.stop, by=by, why=why, flow=flow, account_key=account_key)
+    async def stop(
+        self, *, by: Actor, why: str, flow: str | None = None, account_key: str | None = None, once: bool = False
+    ) -> Stop:
+        return await self._thread.call(self._ledger.stop, by=by, why=why, flow=flow, account_key=account_key, once=once)
 
     async def lift(self, stop: str, *, by: Actor, why: str) -> Stop:
         return await self._thread.call(self._ledger.lift, stop, by=by, why=why)
 
     async def stops(self, *, in_force_only: bool = True) -> Sequence[Stop]:
         return await self._thread.call(self._ledger.stops, in_force_only=in_force_only)
+
+    # -- what may run -------------------------------------------------------------------------------------------------
+    async def due(self, flows: Collection[FlowBinding], *, limit: int, without: Collection[str] = ()) -> Sequence[Due]:
+        return await self._thread.call(self._ledger.due, flows, limit=limit, without=without)
+
+    async def wait(self, operation: str, *, by: Actor, halt: str, seconds: float | None, why: str) -> Operation:
+        return await self._thread.call(self._ledger.wait, operation, by=by, halt=halt, seconds=seconds, why=why)
+
+    async def resume(self, operation: str, *, by: Actor, why: str) -> Operation:
+        return await self._thread.call(self._ledger.resume, operation, by=by, why=why)
+
+    async def halts(self, task: str) -> int:
+        return await self._thread.call(self._ledger.halts, task)
+
+    async def waiting(self) -> Sequence[Waiting]:
+        return await self._thread.call(self._ledger.waiting)
 
     # -- one attempt --------------------------------------------------------------------------------------------------
     async def admission(self, operation: str, flow: FlowBinding) -> Snapshot:

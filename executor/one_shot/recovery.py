@@ -101,9 +101,7 @@ async def break_circuit(ledger: AsyncLedger, operation: Operation, by: Actor) ->
     """After an unknown nothing more runs with this flow as this account until a person has looked (C10). To be called
     before the outcome is recorded: a crash in between must not leave an unknown without its stop."""
     why = f"operation {operation.id} is unknown"
-    if any(stop.why == why for stop in await ledger.stops()):
-        return
-    await ledger.stop(by=by, why=why, flow=operation.flow.name, account_key=operation.account_key)
+    await ledger.stop(by=by, why=why, flow=operation.flow.name, account_key=operation.account_key, once=True)
 
 
 async def finish_lost_runs(ledger: AsyncLedger, receipts: Path, *, by: Actor) -> Sequence[Operation]:
