@@ -14,8 +14,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from flows.bodies import UnreadableBody, strict_json
 from flows.graphql_document import (
     ABSENT,
     MAX_DEPTH,
@@ -28,7 +29,9 @@ from flows.graphql_document import (
     Top,
     Variable,
 )
-from flows.wire import OutgoingRequest, UnreadableBody, strict_json
+
+if TYPE_CHECKING:
+    from flows.wire import OutgoingRequest
 
 MAX_FIELDS = 1_000
 """Top fields of one operation, fragments expanded: spreads in spreads double at every step."""

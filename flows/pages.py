@@ -6,12 +6,16 @@ to click, type or run script. These types keep honest authors on the path; the g
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal
 
 from playwright.async_api import FrameLocator, Locator, Page, Response
+
+from flows.files import FileBytes, PayloadFile
 
 Role = Any
 """An ARIA role name, as Playwright types it."""
@@ -20,8 +24,9 @@ Role = Any
 class ComposerPage:
     """A page in phase *prepare*. Everything on it goes through a gate at which the effect is closed."""
 
-    def __init__(self, page: Page, origin: str) -> None:
+    def __init__(self, page: Page, origin: str, files: FileBytes | None = None) -> None:
         self._page = page
+        self._files = files
         self.origin = origin
 
     @property
@@ -49,12 +54,12 @@ class ComposerPage:
             await opening()
         page = await opened.value
         await page.wait_for_load_state("load")
-        return ComposerPage(page, self.origin)
+        return ComposerPage(page, self.origin, self._files)
 
     async def opener(self) -> ComposerPage | None:
         """The page that opened this one; None where there is none any more."""
         page = await self._page.opener()
-        return None if page is None else ComposerPage(page, self.origin)
+        return None if page is None else ComposerPage(page, self.origin, self._files)
 
     def by_role(self, role: Role, name: str | re.Pattern[str] | None = None, *, exact: bool = False) -> Locator:
         return self._page.get_by_role(role, name=name, exact=exact)
@@ -70,6 +75,21 @@ class ComposerPage:
 
     def by_test_id(self, name: str) -> Locator:
         return self._page.get_by_test_id(name)
+
+    async def set_file(self, control: Locator, file: PayloadFile) -> None:
+        """Choose a file of the payload in a file field: the approved bytes, under the approved name and type."""
+        if self._files is None:
+            raise ValueError("this page was given no files of a payload")
+        content = await self._files(file)
+        await control.set_input_files({"name": file.name, "mimeType": file.media_type, "buffer": content})
+
+    async def file_in(self, control: Locator) -> dict[str, Any] | None:
+        """What a file field holds, in the form of the material; None unless it holds exactly one file."""
+        held = await control.evaluate(_FILE_IN)
+        if held is None:
+            return None
+        content = base64.b64decode(held.pop("content"))
+        return {"sha256": hashlib.sha256(content).hexdigest(), **held, "size": len(content)}
 
     async def type(self, text: str) -> None:
         """Type into whatever has the focus, key by key."""
@@ -93,6 +113,19 @@ class ComposerPage:
         await self._page.wait_for_function(
             expression, arg=argument, timeout=None if timeout_s is None else timeout_s * 1000
         )
+
+
+_FILE_IN = """async (field) => {
+  if (field.files.length !== 1) return null;
+  const [file] = field.files;
+  const url = await new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(reader.result);
+    reader.onerror = () => reject(reader.error);
+    reader.readAsDataURL(file);
+  });
+  return { name: file.name, media_type: file.type, content: url.slice(url.indexOf(',') + 1) };
+}"""
 
 
 class ReadOnlyLocator:

@@ -29,6 +29,7 @@ from executor.errors import BadInput, NotAllowed
 if TYPE_CHECKING:
     from executor.ledger.ledger import Proposed
     from executor.model.operation import Approval, Operation
+    from executor.service import Executor
 
 
 def propose(
@@ -51,7 +52,7 @@ def propose(
                 flow=flow,
                 destination=site,
                 account=account,
-                payload=_payload(payload),
+                payload=_with_files(service, payload),
                 task=task,
                 by=actor(),
                 after=after or (),
@@ -84,6 +85,12 @@ def _warn_of_the_deadline(operation: Operation) -> None:
     deadline = operation.intent.deadline
     if deadline is not None and deadline <= datetime.now(UTC):
         err().print("Its deadline has passed: no run will submit it. Propose it anew with another one.", soft_wrap=True)
+
+
+def _with_files(service: Executor, source: str) -> Mapping[str, Any]:
+    """The payload, its files taken in; their paths count from the payload's own folder."""
+    beside = Path.cwd() if source == "-" else Path(source).parent
+    return service.payload_files.take_all(_payload(source), beside)
 
 
 def _payload(source: str) -> Mapping[str, Any]:

@@ -24,7 +24,7 @@ from executor.gate.spool import Spool, SpoolFull
 from executor.gate.state import Carried, GateState, InFlight
 from executor.gate.stream import ByteStream
 from executor.gate.upstream import Upstream, UpstreamLost
-from flows.wire import OutgoingRequest
+from flows.wire import Form, LargeBody, OutgoingRequest, UnreadableBody
 
 _log = logging.getLogger(__name__)
 
@@ -65,7 +65,8 @@ class Exchange:
                 # Not in h11's own words: they hold a piece of the body (A11).
                 return self._refuse_unread(Reason.SMUGGLING, "the body is not chunked as RFC 9112 has it")
             body = await self._spool.bytes_up_to(self._limits.readable_bytes)
-            self._request = replace(self._request, body=body or b"", body_known=body is not None)
+            large = await self._large_body() if body is None else None
+            self._request = replace(self._request, body=body or b"", body_known=body is not None, large=large)
             while True:
                 try:
                     return await self._decided()
@@ -118,6 +119,18 @@ class Exchange:
         if not data:
             raise BrowserGone("the browser closed the connection in the middle of a body")
         return data
+
+    async def _large_body(self) -> LargeBody:
+        """What the rules can know of a body that is too large to hold: a form is read from the spool, piece by piece."""
+        form: Form | None = None
+        try:
+            reader = self._request.multipart()
+            async for piece in self._spool.pieces():
+                await asyncio.to_thread(reader.feed, piece)
+            form = reader.close()
+        except UnreadableBody:
+            pass  # then nothing is known of it but its size and digest, and what needs more refuses it
+        return LargeBody(self._spool.size, self._spool.sha256, form)
 
     # The decision
 
@@ -307,7 +320,7 @@ class Exchange:
             or kept is None
             or not kept.complete
             or not 200 <= kept.status < 400
-            or not self._request.body_known
+            or not self._request.fully_read
         ):
             return
         self._state.carry(

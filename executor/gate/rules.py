@@ -356,7 +356,7 @@ def _decide_effect(
     if match is _Match.ALIAS or others:
         return _refused(Reason.AMBIGUOUS)
     assert rules.effect is not None
-    if not request.body_known:
+    if not request.fully_read:
         return _refused(Reason.BODY_UNREADABLE)  # nothing can be compared with it, whatever the predicate looked at
     if rules.effect.count(request) != 1:
         return _refused(Reason.EFFECT_COUNT)

@@ -7,7 +7,6 @@ answer, read it, or repeat the gesture.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -38,7 +37,7 @@ async def claim(run: Run) -> None:
     if run.contract.look_before and run.flow.views():
         await _look_before(run)
     run.report("looked")
-    if run.cancelled.is_set():
+    if run.is_to_halt:
         # Looking takes its time, and a claim would spend the approval for nothing.
         raise Halted(Halt.CANCELLED)
     assert run.lease is not None
@@ -231,8 +230,8 @@ def _check(run: Run, request: OutgoingRequest) -> Mismatch | None:
     run.effect = EffectRequest(
         method=request.method,
         url=request.origin + request.path,
-        body_sha256=hashlib.sha256(request.body).hexdigest(),
-        body_length=len(request.body),
+        body_sha256=request.body_sha256,
+        body_length=request.body_size,
         material_sha256=material_sha256,
         released_at=None,
         from_page_only=shown.unseen,

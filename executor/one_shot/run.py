@@ -35,6 +35,8 @@ from executor.model.step_table import STEPS
 from executor.model.verdict import Look, Verdict
 from executor.one_shot.control import Pinned
 from executor.one_shot.release import Release
+from executor.one_shot.trouble import SiteTrouble
+from executor.payload_files import PayloadFiles
 from executor.receipts.words import Payloadless
 from executor.settings import Settings
 from flows.effect import Contract
@@ -246,7 +248,8 @@ class Run:
         return self.page or self.session.page
 
     def composer(self) -> ComposerPage:
-        return ComposerPage(self.composing, self.intent.origin)
+        files = PayloadFiles(self.services.settings.payload_files_folder)
+        return ComposerPage(self.composing, self.intent.origin, files.content)
 
     def clean(self, text: str) -> str:
         """The text without what is in the payload (A11): pages and flow authors' code put it into what they say."""

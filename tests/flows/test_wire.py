@@ -5,6 +5,7 @@ read at all.
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import zlib
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flows.bodies import MAX_FIELD_BYTES, Multipart, Upload
 from flows.wire import MAX_DECODED, Answer, Form, OutgoingRequest, UnreadableBody, origin_of, origin_of_url
 
 FORM = "application/x-www-form-urlencoded"
@@ -41,6 +43,10 @@ def multipart(*parts: bytes, boundary: str = BOUNDARY) -> bytes:
 
 def part(name: str, content: bytes, *, more: str = "", head: str = "") -> bytes:
     return f'Content-Disposition: form-data; name="{name}"{more}\r\n{head}\r\n'.encode() + content
+
+
+def upload(field: str, name: str, content: bytes, media_type: str = "") -> Upload:
+    return Upload(field, name, media_type, len(content), hashlib.sha256(content).hexdigest())
 
 
 def read_parts(*parts: bytes, content_type: str = f"multipart/form-data; boundary={BOUNDARY}") -> Form:
@@ -143,7 +149,7 @@ class TestMultipart:
             part("file", b"\x00\xff\r\n\r\n", more='; filename="a b.png"', head="Content-Type: image/png\r\n"),
         )
         assert read.fields == (("título", "é\r\n\n\r"),)
-        assert read.files == (("file", "a b.png", b"\x00\xff\r\n\r\n"),)
+        assert read.files == (upload("file", "a b.png", b"\x00\xff\r\n\r\n", "image/png"),)
 
     def test_the_line_end_before_a_boundary_belongs_to_the_boundary(self) -> None:
         assert read_parts(part("a", b"x\r\n")).get("a") == "x\r\n"
@@ -161,7 +167,47 @@ class TestMultipart:
     @given(st.lists(st.tuples(st.text("abz_[]-é %", min_size=1, max_size=8), st.binary(max_size=60)), max_size=5))
     def test_reads_what_was_framed(self, parts: list[tuple[str, bytes]]) -> None:
         read = read_parts(*(part(name, content, more='; filename="f"') for name, content in parts))
-        assert read.files == tuple((name, "f", content) for name, content in parts)
+        assert read.files == tuple(upload(name, "f", content) for name, content in parts)
+
+    @given(
+        st.lists(st.binary(max_size=40) | st.just(b"\r\n--" + BOUNDARY.encode()[:-1]), max_size=4),
+        st.integers(1, 60),
+    )
+    def test_reads_the_same_in_pieces_of_any_size(self, contents: list[bytes], size: int) -> None:
+        body = multipart(
+            part("a", b"1"), *(part("f", one, more='; filename="n"') for one in contents), part("b", b"\r\n")
+        )
+        reader = Multipart(f"multipart/form-data; boundary={BOUNDARY}")
+        for start in range(0, len(body), size):
+            reader.feed(body[start : start + size])
+        assert reader.close() == form(body, f"multipart/form-data; boundary={BOUNDARY}")
+
+    def test_holds_files_by_their_digests_alone_and_no_more_of_the_fields_than_fits(self) -> None:
+        reader = Multipart(f"multipart/form-data; boundary={BOUNDARY}")
+        head, _, tail = multipart(part("f", b"|", more='; filename="n"')).partition(b"|")
+        reader.feed(head)
+        for _ in range(20):
+            reader.feed(b"x" * 1024 * 1024)
+        assert reader.held < 1024
+        reader.feed(tail)
+        (file,) = reader.close().files
+        assert (file.size, file.sha256) == (20 * 1024 * 1024, hashlib.sha256(b"x" * 20 * 1024 * 1024).hexdigest())
+        greedy = Multipart(f"multipart/form-data; boundary={BOUNDARY}")
+        with pytest.raises(UnreadableBody, match="hold more"):
+            greedy.feed(multipart(part("a", b"x" * (MAX_FIELD_BYTES + 1))))
+
+    def test_a_file_is_asked_for_by_its_field(self) -> None:
+        read = read_parts(
+            part("a", b"1"),
+            part("f", b"2", more='; filename="n"', head="Content-Type: image/png; x=y\r\n"),
+            part("f[]", b"3", more='; filename="n"'),
+            part("g", b"", more='; filename=""', head="Content-Type: application/octet-stream\r\n"),
+        )
+        assert read.upload("g") == upload("g", "", b"", "application/octet-stream")
+        assert read.upload("h") is None
+        for name in ("a", "f"):
+            with pytest.raises(UnreadableBody):
+                read.upload(name)
 
     @given(st.binary(max_size=400))
     def test_reads_noise_as_nothing_or_refuses_it(self, body: bytes) -> None:
