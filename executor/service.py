@@ -42,7 +42,6 @@ from executor.one_shot.last_step import ITSELF, Ended, LastStep
 from executor.one_shot.recovery import finish_lost_runs, settle_open_attempts
 from executor.one_shot.run import Listener, Run, Services, StepEvent
 from executor.one_shot.steps import go_through
-from executor.one_shot.waits import record_wait
 from executor.payload_files import PayloadFiles
 from executor.payloads import for_the_flow, parse_payload
 from executor.receipts import Receipt

@@ -35,7 +35,6 @@ from executor.model.step_table import STEPS
 from executor.model.verdict import Look, Verdict
 from executor.one_shot.control import Pinned
 from executor.one_shot.release import Release
-from executor.one_shot.trouble import SiteTrouble
 from executor.payload_files import PayloadFiles
 from executor.receipts.words import Payloadless
 from executor.settings import Settings
