@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from html import escape
 
 from executor.gate.framing import answer_head
@@ -51,35 +52,55 @@ _STATUS = {
 _PAGES = frozenset({"document", "iframe", "frame", "embed", "object", "fencedframe"})
 
 
-def refusal(reason: Reason, request: OutgoingRequest | None, *, close: bool) -> tuple[int, bytes]:
-    """Status and whole answer for a request that did not pass, or whose site failed. `request` is None where the head
-    could not be read."""
+@dataclass(frozen=True)
+class OwnAnswer:
+    """One answer of the gate's own. `word` is the value of X-Interlock; `length` is that of the body, which is left out
+    where the request is a HEAD."""
+
+    status: int
+    phrase: bytes
+    content_type: bytes
+    word: bytes
+    body: bytes
+    length: int
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        return [
+            (b"content-type", self.content_type),
+            (b"cache-control", b"no-store"),
+            (b"x-content-type-options", b"nosniff"),
+        ]
+
+    def over_http1(self, *, close: bool) -> bytes:
+        head = answer_head(self.status, self.phrase, self.headers, length=self.length, bodiless=False)
+        own = b"X-Interlock: %b\r\n" % self.word + (b"Connection: close\r\n" if close else b"")
+        return head[:-2] + own + b"\r\n" + self.body
+
+
+def refusal(reason: Reason, request: OutgoingRequest | None) -> OwnAnswer:
+    """For a request that did not pass, or whose site failed. `request` is None where the head could not be read."""
     status, phrase = _STATUS.get(reason, (403, b"Forbidden"))
     sentence = f"Answered by Interlock, not by the site: {_WORDS[reason]} ({reason})."
     page = request is not None and destination(request) in _PAGES
     body = _page(sentence) if page else sentence + "\n"
-    return status, _message(status, phrase, body, reason.value, html=page, close=close, request=request)
+    return _own(status, phrase, body, reason.value, html=page, request=request)
 
 
-def probe_answer(text: str, request: OutgoingRequest) -> bytes:
-    return _message(200, b"OK", text, "path_proof", html=False, close=False, request=request)
+def probe_answer(text: str, request: OutgoingRequest) -> OwnAnswer:
+    return _own(200, b"OK", text, "path_proof", html=False, request=request)
 
 
 def tunnel_refusal(reason: Reason) -> bytes:
     """For a CONNECT that is not taken: the browser shows the page no more than a failed connection."""
-    return refusal(reason, None, close=True)[1]
+    return refusal(reason, None).over_http1(close=True)
 
 
-def _message(
-    status: int, phrase: bytes, text: str, word: str, *, html: bool, close: bool, request: OutgoingRequest | None
-) -> bytes:
+def _own(status: int, phrase: bytes, text: str, word: str, *, html: bool, request: OutgoingRequest | None) -> OwnAnswer:
     body = text.encode("utf-8")
     kind = b"text/html; charset=utf-8" if html else b"text/plain; charset=utf-8"
-    headers = [(b"content-type", kind), (b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
-    head = answer_head(status, phrase, headers, length=len(body), bodiless=False)
-    own = b"X-Interlock: %b\r\n" % word.encode("ascii") + (b"Connection: close\r\n" if close else b"")
     shown = b"" if request is not None and request.method == "HEAD" else body
-    return head[:-2] + own + b"\r\n" + shown
+    return OwnAnswer(status, phrase, kind, word.encode("ascii"), shown, len(body))
 
 
 def _page(sentence: str) -> str:

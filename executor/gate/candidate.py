@@ -12,10 +12,11 @@ from collections.abc import Callable
 
 from executor.gate.dialling import Site
 from executor.gate.framing import Head, forwarded
+from executor.gate.pool import Pool
 from executor.gate.port import ConnectFailed, ConnectStage, WriteFailed
 from executor.gate.spool import Spool
 from executor.gate.stream import StreamLost
-from executor.gate.upstream import AnswerHead, Pool, Upstream, UpstreamLost
+from executor.gate.upstream import AnswerHead, Upstream, UpstreamLost
 from executor.gate.wire_log import WireLog
 from flows.wire import Answer, OutgoingRequest
 

@@ -34,7 +34,7 @@ class CertificateAuthority:
     def __init__(self) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._leaf_key = ec.generate_private_key(ec.SECP256R1())
-        self._contexts: dict[str, ssl.SSLContext] = {}
+        self._contexts: dict[tuple[str, tuple[str, ...]], ssl.SSLContext] = {}
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Interlock gate")])
         now = datetime.now(UTC)
         self._certificate = (
@@ -62,18 +62,18 @@ class CertificateAuthority:
     def certificate_pem(self) -> bytes:
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
-    async def context_for(self, host: str) -> ssl.SSLContext:
-        """The server side for one host (a DNS name in lower case or an IP address without brackets), kept for the
-        next connection. A client that names another host, or none, fails the handshake. Raises ValueError for a
-        host that no certificate can name."""
-        if (known := self._contexts.get(host)) is None:
-            known = self._contexts[host] = await asyncio.to_thread(self._make_context, host)
+    async def context_for(self, host: str, alpn: tuple[str, ...]) -> ssl.SSLContext:
+        """The server side for one host (a DNS name in lower case or an IP address without brackets) that agrees to
+        these protocols, the preferred one first; kept for the next connection. A client that names another host, or
+        none, fails the handshake. Raises ValueError for a host that no certificate can name."""
+        if (known := self._contexts.get((host, alpn))) is None:
+            known = self._contexts[host, alpn] = await asyncio.to_thread(self._make_context, host, alpn)
         return known
 
-    def _make_context(self, host: str) -> ssl.SSLContext:
+    def _make_context(self, host: str, alpn: tuple[str, ...]) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.set_alpn_protocols(["http/1.1"])
+        context.set_alpn_protocols(list(alpn))
         # ssl loads keys from files only: a private folder, gone before anyone connects.
         with tempfile.TemporaryDirectory(prefix="interlock-") as folder:
             file = Path(folder) / "leaf.pem"

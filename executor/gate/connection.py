@@ -11,8 +11,11 @@ import socket
 import ssl
 
 from executor.gate.answers import refusal, tunnel_refusal
+from executor.gate.dialling import HTTP_1, HTTP_2, Site
 from executor.gate.exchange import Exchange
 from executor.gate.framing import Authority, BadHead, outgoing, parse_authority, parse_head
+from executor.gate.http1_leg import Http1Leg
+from executor.gate.http2_leg import serve_http2
 from executor.gate.peer import may_connect
 from executor.gate.rules import Phase, Reason
 from executor.gate.state import GateState
@@ -37,7 +40,10 @@ async def serve(state: GateState, connection: socket.socket) -> None:
         if begun is None:
             return
         stream, tunnel, scheme = begun
-        await _serve_requests(state, stream, tunnel, scheme)
+        if tunnel is not None and scheme == "https" and _speaks_http2(stream):
+            await serve_http2(state, stream, tunnel, lambda leg, *request: Exchange(state, leg, *request).run())
+        else:
+            await _serve_requests(state, stream, tunnel, scheme)
     except (OSError, ssl.SSLError, TimeoutError) as error:
         # The browser went away or does not speak what it should: its own connection ends, and nothing else.
         _log.debug("a browser connection ended: %s", error)
@@ -79,7 +85,8 @@ async def _begin(state: GateState, connection: socket.socket) -> tuple[ByteStrea
     if await _first_byte(connection, state.limits.idle_s) != _TLS_HANDSHAKE:
         await loop.connect_accepted_socket(lambda: stream, connection)
         return stream, tunnel, "http"
-    context = await state.authority.context_for(tunnel.host)
+    known = state.pool.protocols.speaks_http2(Site("https", tunnel.host, tunnel.port))
+    context = await state.authority.context_for(tunnel.host, HTTP_2 if known else HTTP_1)
     try:
         await loop.connect_accepted_socket(
             lambda: stream,
@@ -90,9 +97,14 @@ async def _begin(state: GateState, connection: socket.socket) -> tuple[ByteStrea
         )
     except ssl.SSLError as error:
         note = f"the browser's handshake failed: {error.reason or error}"
-        state.log.record_refused_head(state.phase, "CONNECT", _shown(tunnel), Reason.TLS_FAILED, note)
+        state.log.record_refused_head(state.phase, "CONNECT", tunnel.shown, Reason.TLS_FAILED, note)
         raise
     return stream, tunnel, "https"
+
+
+def _speaks_http2(stream: ByteStream) -> bool:
+    session: ssl.SSLObject = stream.transport.get_extra_info("ssl_object")
+    return session.selected_alpn_protocol() == HTTP_2[0]
 
 
 async def _take_tunnel(state: GateState, connection: socket.socket, begun: bytes) -> Authority | None:
@@ -152,7 +164,7 @@ async def _serve_requests(state: GateState, stream: ByteStream, tunnel: Authorit
         except BadHead as bad:
             _refuse_head(state, stream, bad, tunnel)
             return
-        if not await Exchange(state, stream, head, request).run():
+        if not await Exchange(state, Http1Leg(stream, head, state.limits), head, request).run():
             return
 
 
@@ -182,13 +194,8 @@ async def _read_head(state: GateState, stream: ByteStream) -> bytes | None:
 
 
 def _refuse_head(state: GateState, stream: ByteStream, bad: BadHead, tunnel: Authority | None) -> None:
-    url = f"{_shown(tunnel)}{bad.target}" if tunnel else bad.target
+    url = tunnel.shown + bad.target if tunnel else bad.target
     sequence = state.log.record_refused_head(state.phase, bad.method, url, bad.reason, str(bad))
-    status, message = refusal(bad.reason, None, close=True)
-    state.log.answered(sequence, status, complete=True, by_gate=True)
-    stream.write(message)
-
-
-def _shown(tunnel: Authority) -> str:
-    host = f"[{tunnel.host}]" if ":" in tunnel.host else tunnel.host
-    return f"{host}:{tunnel.port}"
+    own = refusal(bad.reason, None)
+    state.log.answered(sequence, own.status, complete=True, by_gate=True)
+    stream.write(own.over_http1(close=True))

@@ -11,7 +11,7 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
 
@@ -24,6 +24,9 @@ from flows.wire import origin_of
 HTTP_1 = ("http/1.1",)
 """What is offered in the handshake (RFC 7301) unless the caller can do more."""
 HTTP_2 = ("h2", "http/1.1")
+
+Offer = Callable[[float | None], tuple[str, ...]]
+"""What to offer at a round trip of so many seconds, told before the handshake; None where it is not known."""
 
 _PROXY_HEAD_BYTES = 64 * 1024
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: [^\r\n]*)?")
@@ -95,9 +98,9 @@ class Dialled:
     protocol: str
 
 
-async def dial(site: Site, routes: Routes, limits: Limits, *, alpn: tuple[str, ...] = HTTP_1) -> Dialled:
+async def dial(site: Site, routes: Routes, limits: Limits, *, alpn: tuple[str, ...] | Offer = HTTP_1) -> Dialled:
     """Open a connection, TLS finished where the scheme asks for it, nothing of a request written. `alpn`: the protocols
-    offered, the preferred one first. Raises `ConnectFailed`."""
+    offered, the preferred one first, or how to choose them. Raises `ConnectFailed`."""
     dialling = _Dialling(site, routes.to(site), limits)
     try:
         return await dialling.open(alpn)
@@ -124,12 +127,13 @@ class _Dialling:
         self._route = route
         self._limits = limits
         self._transport: asyncio.Transport | None = None
+        self._tunnel_took_s = 0.0
 
     def abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
 
-    async def open(self, alpn: tuple[str, ...]) -> Dialled:
+    async def open(self, alpn: tuple[str, ...] | Offer) -> Dialled:
         site, route = self._site, self._route
         proxy = route.proxy_for(site)
         if proxy is None:
@@ -140,8 +144,9 @@ class _Dialling:
         if site.scheme != "https":
             return Dialled(stream, HTTP_1[0])
         self.stage, self.whose = ConnectStage.TLS, ""
+        offered = alpn(self._round_trip_s(stream)) if callable(alpn) else alpn
         started = time.monotonic()
-        session = await self._secure(stream, route.trust.context_offering(alpn), site.host)
+        session = await self._secure(stream, route.trust.context_offering(offered), site.host)
         if route.trust.presents_certificate:
             await self._certificate_taken(stream, session, took_s=time.monotonic() - started)
         return Dialled(stream, session.selected_alpn_protocol() or HTTP_1[0])
@@ -152,6 +157,11 @@ class _Dialling:
                 ByteStream, host, port, happy_eyeballs_delay=0.25
             )
         return stream
+
+    def _round_trip_s(self, stream: ByteStream) -> float | None:
+        """To the site. Behind a proxy it is what the proxy took to reach the site, at least."""
+        measured = stream.round_trip_s
+        return None if measured is None else max(measured, self._tunnel_took_s)
 
     async def _secure(self, stream: ByteStream, context: ssl.SSLContext, name: str) -> ssl.SSLObject:
         assert self._transport is not None
@@ -177,8 +187,10 @@ class _Dialling:
         place = _authority(self._site.host, self._site.port)
         credentials = f"Proxy-Authorization: {proxy.authorization}\r\n" if proxy.authorization else ""
         stream.write(f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n{credentials}\r\n".encode("ascii"))
+        asked = time.monotonic()
         async with asyncio.timeout(self._limits.proxy_s):
             status = await _status(stream)
+        self._tunnel_took_s = time.monotonic() - asked
         if not 200 <= status < 300:
             raise ConnectionRefusedError(_REFUSALS.get(status, "it gave no tunnel") + f" (status {status})")
         if stream.has_input:

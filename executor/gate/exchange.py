@@ -11,19 +11,17 @@ import logging
 import time
 from dataclasses import replace
 
-import h11
-
 from executor.gate.answers import probe_answer, refusal
+from executor.gate.browser_leg import BodyFault, BrowserGone, BrowserLeg
 from executor.gate.candidate import EffectCandidate
 from executor.gate.dialling import Site
 from executor.gate.framing import Head, forwarded
 from executor.gate.port import ConnectFailed, ConnectStage, Hang, Refuse, Relay
-from executor.gate.relay import BrowserGone, RelayedAnswer, relay_whole
+from executor.gate.relay import RelayedAnswer, relay_whole
 from executor.gate.rules import SUBRESOURCES, Decision, Kind, Phase, Reason, destination
 from executor.gate.spool import Spool, SpoolFull
 from executor.gate.state import Carried, GateState, InFlight
-from executor.gate.stream import ByteStream
-from executor.gate.upstream import Upstream, UpstreamLost
+from executor.gate.upstream import Answering, UpstreamLost
 from flows.wire import Form, LargeBody, OutgoingRequest, UnreadableBody
 
 _log = logging.getLogger(__name__)
@@ -38,7 +36,7 @@ class _Superseded(Exception):
 class Exchange:
     """Carries one request. `run` gives back whether the browser's connection may carry another one."""
 
-    def __init__(self, state: GateState, browser: ByteStream, head: Head, request: OutgoingRequest) -> None:
+    def __init__(self, state: GateState, browser: BrowserLeg, head: Head, request: OutgoingRequest) -> None:
         self._state = state
         self._browser = browser
         self._head = head
@@ -61,9 +59,8 @@ class Exchange:
                 return self._refuse_unread(Reason.BODY_UNREADABLE, str(error))
             except TimeoutError:
                 return self._refuse_unread(Reason.BODY_UNREADABLE, "the body did not come to its end in time")
-            except h11.RemoteProtocolError:
-                # Not in h11's own words: they hold a piece of the body (A11).
-                return self._refuse_unread(Reason.SMUGGLING, "the body is not chunked as RFC 9112 has it")
+            except BodyFault as error:
+                return self._refuse_unread(Reason.SMUGGLING, str(error))
             body = await self._spool.bytes_up_to(self._limits.readable_bytes)
             large = await self._large_body() if body is None else None
             self._request = replace(self._request, body=body or b"", body_known=body is not None, large=large)
@@ -81,44 +78,10 @@ class Exchange:
     # The request's body
 
     async def _receive_body(self) -> None:
-        head = self._head
-        if head.expects_continue and (head.chunked or head.content_length):
-            self._browser.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        if head.chunked:
-            await self._receive_chunked()
-            return
-        missing = head.content_length
-        if missing > self._limits.body_bytes:
+        if self._head.content_length > self._limits.body_bytes:
             raise SpoolFull(f"the body is larger than {self._limits.body_bytes} bytes")
-        while missing:
-            data = await self._receive()
-            if len(data) > missing:
-                self._browser.unread(data[missing:])
-                data = data[:missing]
-            missing -= len(data)
-            await self._spool.write(data)
-
-    async def _receive_chunked(self) -> None:
-        """h11 undoes the chunks; its own reading of the head is that of `parse_head` by then."""
-        reader = h11.Connection(h11.SERVER)
-        reader.receive_data(b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
-        reader.next_event()
-        while True:
-            event = reader.next_event()
-            if event is h11.NEED_DATA:
-                reader.receive_data(await self._receive())
-            elif isinstance(event, h11.Data):
-                await self._spool.write(bytes(event.data))
-            elif isinstance(event, h11.EndOfMessage):
-                break
-        self._browser.unread(reader.trailing_data[0])
-
-    async def _receive(self) -> bytes:
-        async with asyncio.timeout(self._limits.body_stall_s):
-            data = await self._browser.read()
-        if not data:
-            raise BrowserGone("the browser closed the connection in the middle of a body")
-        return data
+        while piece := await self._browser.piece():
+            await self._spool.write(piece)
 
     async def _large_body(self) -> LargeBody:
         """What the rules can know of a body that is too large to hold: a form is read from the spool, piece by piece."""
@@ -174,24 +137,24 @@ class Exchange:
     # Answers of the gate's own
 
     def _answer_refused(self, reason: Reason, note: str = "") -> bool:
-        status, message = refusal(reason, self._request, close=not self._head.keeps_alive)
+        own = refusal(reason, self._request)
         if self._sequence is None:
             self._sequence = self._state.log.record(
                 self._state.phase, self._request, Decision(Kind.SAFE), note="was not logged while it passed"
             )
         self._state.log.refused(self._sequence, reason, note)
-        self._state.log.answered(self._sequence, status, complete=True, by_gate=True)
-        self._browser.write(message)
-        return self._head.keeps_alive
+        self._state.log.answered(self._sequence, own.status, complete=True, by_gate=True)
+        self._browser.answer(own)
+        return self._browser.keeps_alive
 
     def _refuse_unread(self, reason: Reason, note: str) -> bool:
         """The body was not read to its end, so the connection cannot go on."""
         self._record(Decision(Kind.REFUSED, reason))
         assert self._sequence is not None
         self._state.log.note(self._sequence, note)
-        status, message = refusal(reason, self._request, close=True)
-        self._state.log.answered(self._sequence, status, complete=True, by_gate=True)
-        self._browser.write(message)
+        own = refusal(reason, self._request)
+        self._state.log.answered(self._sequence, own.status, complete=True, by_gate=True)
+        self._browser.answer(own, unread=True)
         return False
 
     def _answer_probe(self) -> bool:
@@ -199,8 +162,8 @@ class Exchange:
         assert text is not None
         assert self._sequence is not None
         self._state.log.answered(self._sequence, 200, complete=True, by_gate=True)
-        self._browser.write(probe_answer(text, self._request))
-        return self._head.keeps_alive
+        self._browser.answer(probe_answer(text, self._request))
+        return self._browser.keeps_alive
 
     # The effect
 
@@ -225,7 +188,7 @@ class Exchange:
             case Relay(answer):
                 relay_whole(self._browser, answer, self._request.method)
                 await self._browser.drain()
-                return self._head.keeps_alive and answer.complete
+                return self._browser.keeps_alive and answer.complete
             case Refuse(reason):
                 return self._answer_refused(reason)
             case Hang():
@@ -235,10 +198,10 @@ class Exchange:
     async def _hang(self) -> None:
         """Neither an answer nor an error until the gate lets go, or the browser does."""
         gone = asyncio.Event()
-        self._browser.on_closed.append(gone.set)
+        self._browser.on_gone.append(gone.set)
         waits = [asyncio.ensure_future(event.wait()) for event in (self._state.released_hangs, gone)]
         try:
-            if not self._browser.is_closing:
+            if not self._browser.is_gone:
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for wait in waits:
@@ -310,7 +273,7 @@ class Exchange:
                     state.log.left(self._sequence)
         if keep and write is not None:
             self._carry(write_answer=answer, decision=decision, left_at=left_at)
-        return answer.complete and self._head.keeps_alive
+        return answer.complete and self._browser.keeps_alive
 
     def _carry(self, *, write_answer: RelayedAnswer, decision: Decision, left_at: float) -> None:
         kept = write_answer.kept
@@ -333,35 +296,37 @@ class Exchange:
         subresource = request.method == "GET" and destination(request) in SUBRESOURCES
         idle_s = self._limits.pool_idle_s if subresource else self._limits.pool_fetch_idle_s
         while True:
-            upstream = await (
-                state.pool.fresh(self._site) if self._resent else state.pool.any(self._site, max_idle_s=idle_s)
+            site = await (
+                state.pool.renewed(self._site) if self._resent else state.pool.for_read(self._site, max_idle_s=idle_s)
             )
-            reused = upstream.used
-            keep = False
+            clean = True
             try:
+                await site.admitted()
                 if not state.holds(generation, decision):
-                    keep = True
                     raise _Superseded
+                if self._browser.is_gone:
+                    raise BrowserGone("the browser gave the request up before it left")
                 if not self._resent:
                     state.passed_read(request)
-                head = upstream.begin(request.method, request.target, self._forwarded())
-                upstream.stream.write(head + upstream.end())
-                answer = await self._relay(upstream, follow=False, keep_bytes=0)
-                keep = answer.complete
-                return answer.complete and self._head.keeps_alive
+                clean = False
+                site.ask(self._head, request)
+                answer = await self._relay(site, follow=False, keep_bytes=0)
+                clean = answer.complete
+                return answer.complete and self._browser.keeps_alive
             except UpstreamLost as error:
-                again = subresource and reused and error.no_byte and not self._resent
-                if again and not self._browser.is_closing and not self._flight.was_cut:
+                died_on_reuse = error.no_byte and (site.reused or error.unprocessed)
+                if (
+                    subresource
+                    and died_on_reuse
+                    and not (self._resent or self._browser.is_gone or self._flight.was_cut)
+                ):
                     self._resent = True
                     continue
                 return self._answer_refused(Reason.UPSTREAM_FAILED, str(error))
             finally:
-                if keep:
-                    state.pool.give_back(upstream)
-                else:
-                    upstream.stream.close()
+                site.release(clean=clean)
 
-    async def _relay(self, upstream: Upstream, *, follow: bool, keep_bytes: int) -> RelayedAnswer:
+    async def _relay(self, upstream: Answering, *, follow: bool, keep_bytes: int) -> RelayedAnswer:
         """The site's answer on to the browser. With `follow` it is read to its end even when the browser has gone.
         Raises `UpstreamLost` only while nothing was given to the browser."""
         started = time.monotonic()
@@ -369,21 +334,21 @@ class Exchange:
 
         def gone() -> None:
             if not follow:
-                upstream.stream.abort()
+                upstream.abort()
 
         def streams() -> bool:
             old = time.monotonic() - started > self._limits.stream_after_s
             return not follow and (old or answer.content_type in _STREAMS)
 
-        self._flight.cut, self._flight.streams = upstream.stream.abort, streams
+        self._flight.cut, self._flight.streams = upstream.abort, streams
         answer.was_cut = lambda: self._flight.was_cut
-        self._browser.on_closed.append(gone)
+        self._browser.on_gone.append(gone)
         try:
-            await answer.run(self._request.method)
+            await answer.run()
         finally:
             self._flight.cut = None
-            if gone in self._browser.on_closed:
-                self._browser.on_closed.remove(gone)
+            if gone in self._browser.on_gone:
+                self._browser.on_gone.remove(gone)
             if self._sequence is not None and answer.status is not None:
                 self._state.log.answered(self._sequence, answer.status, complete=answer.complete)
         return answer

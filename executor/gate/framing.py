@@ -6,7 +6,7 @@ Pure functions over bytes. A head that two parsers could read differently raises
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from executor.gate.rules import Reason
@@ -23,8 +23,14 @@ _ONE_HOP = frozenset(
 _CONNECTION_OPTIONS = frozenset({"close", "keep-alive", "upgrade", "te", "trailer", "trailers", "http2-settings"})
 """What Connection may name. Anything else would have a header of the request dropped on the way."""
 
-_NOT_RELAYED = _ONE_HOP | {"proxy-connection", "proxy-authenticate", "alt-svc", "x-interlock", "content-length"}
+_NOT_RELAYED = frozenset(
+    name.encode("ascii")
+    for name in _ONE_HOP | {"proxy-connection", "proxy-authenticate", "alt-svc", "x-interlock", "content-length"}
+)
 """Answer headers that stop here: Alt-Svc names a way around the gate, X-Interlock is the gate's own word."""
+
+_ALWAYS_SIZED = frozenset({"POST", "PUT", "PATCH"})
+"""Methods whose empty body is announced as such (RFC 9110 section 8.6)."""
 
 
 class BadHead(Exception):
@@ -43,6 +49,10 @@ class Authority:
 
     host: str
     port: int
+
+    @property
+    def shown(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True)
@@ -154,7 +164,7 @@ def forwarded(head: Head, *, body_size: int, effect: bool) -> list[tuple[bytes, 
         if lower in _ONE_HOP or lower == "content-length" or lower.startswith("proxy-"):
             continue
         kept.append((name, b"gzip, identity" if effect and lower == "accept-encoding" else value))
-    if body_size or head.chunked or head.values("content-length"):
+    if body_size or head.chunked or head.values("content-length") or head.method in _ALWAYS_SIZED:
         kept.append((b"Content-Length", str(body_size).encode("ascii")))
     return kept
 
@@ -165,12 +175,17 @@ def answer_head(
     """The head of an answer to the browser. `length` None: chunked, unless the answer can have no body. Names in
     `headers` are in lower case."""
     lines = [b"HTTP/1.1 %d %b" % (status, reason)]
-    lines += [b"%b: %b" % (name, value) for name, value in headers if name.decode("latin-1") not in _NOT_RELAYED]
+    lines += [b"%b: %b" % field for field in relayed(headers)]
     if length is not None:
         lines.append(b"content-length: %d" % length)
     elif not bodiless:
         lines.append(b"transfer-encoding: chunked")
     return b"\r\n".join(lines) + b"\r\n\r\n"
+
+
+def relayed(headers: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+    """The headers of a site's answer (names in lower case) that go on to the browser, its length excepted."""
+    return (field for field in headers if field[0] not in _NOT_RELAYED)
 
 
 def _tokens(values: Iterable[str]) -> set[str]:

@@ -55,6 +55,20 @@ class Limits:
     """The same for documents and fetches, which are never re-sent: old connections die in the very moment of use."""
     pool_per_host: int = 6
 
+    http2_beyond_s: float = 0.015
+    """Round trip beyond which HTTP/2 is spoken with a site that has it, and then with the browser too. Nearer, six
+    connections of HTTP/1.1 carry a page as fast at half the processor time. 0: wherever a site has it; inf: never."""
+    http2_streams: int = 100
+    """Requests at once on one connection of HTTP/2: what sites allow by default (nginx 128, Apache 100)."""
+    http2_ping_s: float = 2.0
+    """For the site's end of a connection that was idle to say that it is still there, before a document goes over it.
+    """
+    http2_window_bytes: int = 512 * KIB
+    """What one stream may have on its way, and so here, before it was passed on: 10 MB/s at 50 ms."""
+    http2_calls: int = 1000
+    """Frames that carry nothing (PING, SETTINGS, RST_STREAM, ...) before a connection of HTTP/2 is ended as a flood; a
+    tenth of them is granted anew each second, and two for each piece that is carried."""
+
     stream_after_s: float = 10.0
     """An answer that takes longer than this counts as a stream and is cut when the phase changes."""
 

@@ -9,22 +9,18 @@ import asyncio
 from collections.abc import Callable
 from http import HTTPStatus
 
-from executor.gate.framing import answer_head
+from executor.gate.browser_leg import BrowserGone, BrowserLeg
 from executor.gate.limits import Limits
-from executor.gate.stream import ByteStream, StreamLost
-from executor.gate.upstream import AnswerHead, Upstream, UpstreamLost
+from executor.gate.stream import StreamLost
+from executor.gate.upstream import AnswerHead, Answering, UpstreamLost
 from flows.wire import Answer
-
-
-class BrowserGone(ConnectionError):
-    """The browser closed its connection."""
 
 
 class RelayedAnswer:
     """One answer on its way. `kept` is the answer for our own reading, when asked for and not larger than that."""
 
     def __init__(
-        self, browser: ByteStream, upstream: Upstream, limits: Limits, *, follow: bool, keep_bytes: int
+        self, browser: BrowserLeg, upstream: Answering, limits: Limits, *, follow: bool, keep_bytes: int
     ) -> None:
         self._browser = browser
         self._upstream = upstream
@@ -39,7 +35,7 @@ class RelayedAnswer:
         self.complete = False
         self.kept: Answer | None = None
 
-    async def run(self, method: str) -> None:
+    async def run(self) -> None:
         """Raises `UpstreamLost` when no usable head came, so that the gate may still answer itself; `BrowserGone`
         when the browser went and nobody else needs the answer."""
         try:
@@ -54,8 +50,8 @@ class RelayedAnswer:
         try:
             await self._relay_body(head)
         except UpstreamLost:
-            # Part of the answer is with the browser: only the end of the connection tells it the truth.
-            self._browser.close()
+            # Part of the answer is with the browser: only an end that is none tells it the truth.
+            self._browser.cut()
             return
         self.complete = True
         if self._keep_bytes and len(self._held) <= self._keep_bytes:
@@ -63,8 +59,8 @@ class RelayedAnswer:
             self.kept = Answer(head.status, headers, bytes(self._held), head.sound)
 
     async def _relay_body(self, head: AnswerHead) -> None:
-        chunked = head.length is None and not head.bodiless
-        pending = answer_head(head.status, head.reason, head.headers, length=head.length, bodiless=head.bodiless)
+        self._browser.begin(head)
+        begun = False
         stall_s = None if self.content_type == "text/event-stream" else self._limits.upstream_stall_s
         while True:
             data, ended = self._upstream.ready()
@@ -72,11 +68,9 @@ class RelayedAnswer:
                 raise UpstreamLost("the answer was cut: the phase changed", no_byte=False)
             if self._keep_bytes and len(self._held) <= self._keep_bytes:
                 self._held += data
-            if chunked:
-                data = (b"%x\r\n%b\r\n" % (len(data), data) if data else b"") + (b"0\r\n\r\n" if ended else b"")
-            if pending or data:
-                await self._give(pending + data)
-                pending = b""
+            if data or ended or not begun:
+                begun = True
+                await self._give(data, ended=ended)
             if ended:
                 return
             try:
@@ -85,27 +79,25 @@ class RelayedAnswer:
             except TimeoutError as error:
                 raise UpstreamLost("the answer stalled", no_byte=False) from error
 
-    async def _give(self, data: bytes) -> None:
+    async def _give(self, data: bytes, *, ended: bool) -> None:
         try:
-            self._browser.write(data)
+            self._browser.give(data, ended=ended)
             await self._browser.drain()
         except StreamLost as error:
             if not self._follow:
                 raise BrowserGone(str(error)) from error
 
 
-def relay_whole(browser: ByteStream, answer: Answer, method: str) -> None:
-    """Give the browser an answer that was read whole, as it came. One that is not complete is framed in chunks and
-    ends without the last one."""
+def relay_whole(browser: BrowserLeg, answer: Answer, method: str) -> None:
+    """Give the browser an answer that was read whole, as it came. One that is not complete ends as a cut one does."""
     bodiless = method == "HEAD" or answer.status in (204, 304)
-    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
+    headers = tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers)
     try:
         phrase = HTTPStatus(answer.status).phrase.encode("ascii")
     except ValueError:
         phrase = b""
     length = len(answer.body) if answer.complete and not bodiless else None
-    message = answer_head(answer.status, phrase, headers, length=length, bodiless=bodiless)
-    if not bodiless:
-        whole = answer.complete or not answer.body
-        message += answer.body if whole else b"%x\r\n%b\r\n" % (len(answer.body), answer.body)
-    browser.write(message)
+    browser.begin(AnswerHead(answer.status, phrase, headers, length, bodiless, answer.complete))
+    browser.give(b"" if bodiless else answer.body, ended=answer.complete)
+    if not answer.complete:
+        browser.cut()

@@ -14,6 +14,7 @@ from executor.gate.candidate import EffectCandidate
 from executor.gate.certificates import CertificateAuthority
 from executor.gate.limits import Limits
 from executor.gate.path_proof import PathProof
+from executor.gate.pool import Pool
 from executor.gate.port import EffectDoor, Hang, Refuse, Relay
 from executor.gate.rules import (
     Decision,
@@ -28,7 +29,6 @@ from executor.gate.rules import (
     is_safe,
     refused_in_every_phase,
 )
-from executor.gate.upstream import Pool
 from executor.gate.wire_log import WireLog
 from flows.effect import Write
 from flows.wire import Answer, OutgoingRequest

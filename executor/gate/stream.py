@@ -10,12 +10,15 @@ import asyncio
 import fcntl
 import socket
 import struct
+import sys
 import termios
 from collections import deque
 from collections.abc import Callable
 
 _HIGH_WATER = 512 * 1024
 """Bytes buffered before the transport is told to stop reading."""
+_TCP_INFO = struct.Struct("=68xI")
+"""Of `struct tcp_info` (linux/tcp.h) as far as tcpi_rtt."""
 
 
 class StreamLost(ConnectionError):
@@ -29,6 +32,8 @@ class ByteStream(asyncio.Protocol):
         self.received = 0
         self.on_closed: list[Callable[[], None]] = []
         """Each is called once when the connection is gone, whoever ended it."""
+        self.on_writable: Callable[[], None] | None = None
+        """Called when `is_full` ends, for one who does not wait in `drain`."""
         self._transport: asyncio.Transport | None = None
         self._pieces: deque[bytes] = deque()
         self._buffered = 0
@@ -78,6 +83,8 @@ class ByteStream(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._writing_paused = False
         _wake(self._writer)
+        if self.on_writable is not None:
+            self.on_writable()
 
     # For whoever holds the stream
 
@@ -93,6 +100,21 @@ class ByteStream(asyncio.Protocol):
     @property
     def is_closing(self) -> bool:
         return self._ended or self._transport is None or self._transport.is_closing()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the transport holds so much that nothing more should be handed to it."""
+        return self._writing_paused and not self._lost
+
+    @property
+    def round_trip_s(self) -> float | None:
+        """What the system's TCP measured, in the handshake if nothing else was sent; None where the system does not
+        say (Linux does). A busy event loop does not lengthen it, as it would a time taken here."""
+        if not sys.platform.startswith("linux") or self._lost:
+            return None
+        told = self.transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
+        microseconds: int = _TCP_INFO.unpack(told)[0]
+        return microseconds / 1_000_000
 
     @property
     def has_input(self) -> bool:

@@ -1,30 +1,32 @@
-"""Connections to the sites: one request and its answer over each, and a pool for reads.
+"""Asking a site: what an answer is on its way, and one request and its answer over a connection of HTTP/1.1.
 
-Knows nothing of phases or rules. Never sends anything twice: whoever asks for a second try does it knowingly, with
-another connection.
+Knows nothing of phases or rules. Never sends anything twice.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 import h11
 
-from executor.gate.dialling import Routes, Site, dial
+from executor.gate.dialling import Site
+from executor.gate.framing import Head, forwarded
 from executor.gate.limits import Limits
-from executor.gate.port import ConnectFailed, ConnectStage
 from executor.gate.stream import ByteStream, StreamLost
+from flows.wire import OutgoingRequest
 
 
 class UpstreamLost(ConnectionError):
-    """The connection ended, or what came is not HTTP. `no_byte` is true when not one byte of an answer had come."""
+    """The connection ended, or what came is not HTTP. `no_byte` is true when not one byte of an answer had come,
+    `unprocessed` when the site said that it did nothing with the request."""
 
-    def __init__(self, message: str, *, no_byte: bool) -> None:
+    def __init__(self, message: str, *, no_byte: bool, unprocessed: bool = False) -> None:
         super().__init__(message)
         self.no_byte = no_byte
+        self.unprocessed = unprocessed
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,41 @@ class AnswerHead:
         return b", ".join(value for key, value in self.headers if key == name)
 
 
+class Answering(Protocol):
+    """An answer on its way."""
+
+    async def head(self) -> AnswerHead:
+        """The head of the final answer, 1xx skipped. Raises `UpstreamLost`. Waits without a deadline of its own."""
+
+    def ready(self) -> tuple[bytes, bool]:
+        """The part of the body that is here already, and whether it is the end. Raises `UpstreamLost`."""
+
+    async def more(self) -> None:
+        """Wait for bytes of the body. Raises `UpstreamLost`."""
+
+    def abort(self) -> None:
+        """Let nothing more come: the answer is lost from here on."""
+
+
+class Ask(Answering, Protocol):
+    """One read, over whichever version the site speaks."""
+
+    @property
+    def reused(self) -> bool:
+        """Whether others were answered on the same connection before, so that its death says nothing of this one."""
+
+    async def admitted(self) -> None:
+        """Wait until the site takes another request. Raises `UpstreamLost`."""
+
+    def ask(self, head: Head, request: OutgoingRequest) -> None:
+        """Send it, in the step in which `admitted` came back."""
+
+    def release(self, *, clean: bool) -> None:
+        """It is over; `clean` when the answer came whole, or nothing was asked."""
+
+
 class Upstream:
-    """One connection with h11's client side on it. One request at a time."""
+    """One connection with h11's client side on it, one request at a time. Implements `Answering`."""
 
     def __init__(self, stream: ByteStream, site: Site, limits: Limits) -> None:
         self.stream = stream
@@ -91,8 +126,10 @@ class Upstream:
     def end(self) -> bytes:
         return self._h11.send(h11.EndOfMessage()) or b""
 
+    def abort(self) -> None:
+        self.stream.abort()
+
     async def head(self) -> AnswerHead:
-        """The head of the final answer, 1xx skipped. Raises `UpstreamLost`. Waits without a deadline of its own."""
         while True:
             event = self._next_event()
             if event is h11.NEED_DATA:
@@ -103,7 +140,6 @@ class Upstream:
                 raise self._lost("the connection was closed without an answer")
 
     def ready(self) -> tuple[bytes, bool]:
-        """The part of the body that is here already, and whether it is the end. Raises `UpstreamLost`."""
         pieces: list[bytes] = []
         while True:
             event = self._next_event()
@@ -117,7 +153,6 @@ class Upstream:
                 raise self._lost("the answer was cut")
 
     async def more(self) -> None:
-        """Wait for bytes of the body. Raises `UpstreamLost`."""
         await self._receive()
 
     @property
@@ -157,59 +192,36 @@ class Upstream:
         return AnswerHead(event.status_code, bytes(event.reason), headers, length, bodiless, sound)
 
 
-class Pool:
-    """Idle connections for reads. A connection is handed out once and comes back only when it is clean."""
+class Http1Ask:
+    """One read over a connection of HTTP/1.1. Implements `Ask`; `give_back` gets the connection when it is clean."""
 
-    def __init__(self, routes: Routes, limits: Limits) -> None:
-        self._routes = routes
-        self._limits = limits
-        self._idle: dict[Site, list[Upstream]] = {}
-        self._open: set[ByteStream] = set()
-        self._closed = False
+    def __init__(self, upstream: Upstream, give_back: Callable[[Upstream], None]) -> None:
+        self.reused = upstream.used
+        self._upstream = upstream
+        self._give_back = give_back
 
-    async def fresh(self, site: Site) -> Upstream:
-        """A connection that nothing else has used. Raises `ConnectFailed`."""
-        upstream = Upstream((await dial(site, self._routes, self._limits)).stream, site, self._limits)
-        if self._closed:
-            upstream.stream.abort()
-            raise ConnectFailed(f"no connection to {site.host}: the gate is closed", stage=ConnectStage.CONNECT)
-        self._track(upstream.stream)
-        return upstream
+    async def admitted(self) -> None:
+        """It is the only one here."""
 
-    async def any(self, site: Site, *, max_idle_s: float) -> Upstream:
-        """An idle connection not older than `max_idle_s`, else a fresh one. Raises `ConnectFailed`."""
-        idle = self._idle.get(site, [])
-        while idle:
-            upstream = idle.pop()
-            if upstream.reusable and time.monotonic() - upstream.idle_since <= max_idle_s:
-                return upstream
-            upstream.stream.close()
-        return await self.fresh(site)
+    def ask(self, head: Head, request: OutgoingRequest) -> None:
+        upstream = self._upstream
+        begun = upstream.begin(request.method, request.target, forwarded(head, body_size=0, effect=False))
+        upstream.stream.write(begun + upstream.end())
 
-    def give_back(self, upstream: Upstream) -> None:
-        idle = self._idle.setdefault(upstream.site, [])
-        if self._closed or not upstream.reusable or len(idle) >= self._limits.pool_per_host:
-            upstream.stream.close()
-            return
-        upstream.idle_since = time.monotonic()
-        idle.append(upstream)
-        asyncio.get_running_loop().call_later(self._limits.pool_idle_s, self._expire, upstream)
+    async def head(self) -> AnswerHead:
+        return await self._upstream.head()
 
-    async def close(self) -> None:
-        """Close every connection that was opened here, and wait until they are gone."""
-        self._closed = True
-        self._idle.clear()
-        streams = tuple(self._open)
-        for stream in streams:
-            stream.close()
-        await asyncio.gather(*(stream.wait_closed(1.5) for stream in streams))
+    def ready(self) -> tuple[bytes, bool]:
+        return self._upstream.ready()
 
-    def _expire(self, upstream: Upstream) -> None:
-        idle = self._idle.get(upstream.site, [])
-        if upstream in idle and time.monotonic() - upstream.idle_since >= self._limits.pool_idle_s:
-            idle.remove(upstream)
-            upstream.stream.close()
+    async def more(self) -> None:
+        await self._upstream.more()
 
-    def _track(self, stream: ByteStream) -> None:
-        self._open.add(stream)
-        stream.on_closed.append(lambda: self._open.discard(stream))
+    def abort(self) -> None:
+        self._upstream.abort()
+
+    def release(self, *, clean: bool) -> None:
+        if clean:
+            self._give_back(self._upstream)
+        else:
+            self._upstream.stream.close()

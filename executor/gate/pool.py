@@ -1,0 +1,169 @@
+"""The connections of one gate to the sites: fresh ones for whatever may change something, kept ones for reads.
+
+A write goes over a connection of HTTP/1.1 that nothing else has used or will use, whatever else the site speaks: only
+there is it known of every byte whether it left. Reads of a distant site that speaks HTTP/2 share one connection.
+Never sends anything; who asks for a second try does it knowingly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Callable
+
+from executor.gate.dialling import HTTP_2, Routes, Site, dial
+from executor.gate.http2_upstream import Http2Ask, Http2Upstream
+from executor.gate.limits import Limits
+from executor.gate.port import ConnectFailed, ConnectStage
+from executor.gate.site_protocols import SiteProtocols, offer_for_reads
+from executor.gate.stream import ByteStream
+from executor.gate.upstream import Ask, Http1Ask, Upstream
+
+
+class Pool:
+    """A connection of HTTP/1.1 is handed out once and comes back only when it is clean."""
+
+    def __init__(self, routes: Routes, limits: Limits, protocols: SiteProtocols) -> None:
+        self.protocols = protocols
+        self._routes = routes
+        self._limits = limits
+        self._idle: dict[Site, list[Upstream]] = {}
+        self._shared: dict[Site, Http2Upstream] = {}
+        self._dials: dict[Site, asyncio.Task[Ask]] = {}
+        self._reading: set[asyncio.Task[None]] = set()
+        self._open: set[ByteStream] = set()
+        self._closed = False
+
+    async def fresh(self, site: Site) -> Upstream:
+        """A connection of HTTP/1.1 that nothing else has used. Raises `ConnectFailed`."""
+        try:
+            dialled = await dial(site, self._routes, self._limits)
+        except ConnectFailed as error:
+            cause = error.__cause__
+            if isinstance(cause, ssl.SSLError) and cause.reason == _NO_PROTOCOL:
+                raise ConnectFailed(
+                    f"{site.host}:{site.port} speaks no HTTP/1.1, and nothing else carries a write: it was not sent",
+                    stage=error.stage,
+                ) from error
+            raise
+        self._track(site, dialled.stream)
+        return Upstream(dialled.stream, site, self._limits)
+
+    async def for_read(self, site: Site, *, max_idle_s: float) -> Ask:
+        """Something to ask with: on the shared connection, on one that was idle for `max_idle_s` at most, or on a
+        fresh one. Raises `ConnectFailed`."""
+        shared = self._usable(site)
+        if shared is not None and shared.quiet_s > max_idle_s and not await shared.is_there():
+            shared.close()
+            shared = self._usable(site)
+        if shared is not None:
+            return Http2Ask(shared)
+        idle = self._idle.get(site, [])
+        while idle:
+            upstream = idle.pop()
+            if upstream.reusable and time.monotonic() - upstream.idle_since <= max_idle_s:
+                return self._ask(upstream)
+            upstream.stream.close()
+        return await self.renewed(site)
+
+    async def renewed(self, site: Site) -> Ask:
+        """The shared connection, which others have found alive since, or a fresh connection. Raises `ConnectFailed`."""
+        if (shared := self._usable(site)) is not None:
+            return Http2Ask(shared)
+        if not self.protocols.speaks_http2(site):
+            return await self._dial(site)
+        # The site will most likely speak HTTP/2 again: one connection for all who wait for it.
+        dialling = self._dials.get(site)
+        if dialling is None:
+            dialling = self._dials[site] = asyncio.get_running_loop().create_task(self._dial(site))
+            dialling.add_done_callback(lambda done: self._dialled(site, done))
+            return await asyncio.shield(dialling)
+        await asyncio.shield(dialling)
+        return await self.renewed(site)
+
+    def _dialled(self, site: Site, done: asyncio.Task[Ask]) -> None:
+        self._dials.pop(site, None)
+        if not done.cancelled():
+            done.exception()  # whoever waits gets it; when nobody does any more it is no defect
+
+    async def _dial(self, site: Site) -> Ask:
+        def offer(round_trip_s: float | None) -> tuple[str, ...]:
+            return offer_for_reads(round_trip_s, self._limits)
+
+        dialled = await dial(site, self._routes, self._limits, alpn=offer)
+        self._track(site, dialled.stream)
+        self.protocols.learn(site, dialled)
+        if dialled.protocol != HTTP_2[0]:
+            return self._ask(Upstream(dialled.stream, site, self._limits))
+        shared = Http2Upstream(dialled.stream, site, self._limits)
+        if (other := self._usable(site)) is not None:
+            # Dialled at the same time, before anything was known of the site.
+            dialled.stream.close()
+            return Http2Ask(other)
+        self._shared[site] = shared
+        reading = asyncio.get_running_loop().create_task(shared.run())
+        self._reading.add(reading)
+        reading.add_done_callback(self._reading.discard)
+        self._expire_later(lambda: self._expire_shared(shared))
+        return Http2Ask(shared)
+
+    def _usable(self, site: Site) -> Http2Upstream | None:
+        shared = self._shared.get(site)
+        if shared is not None and not shared.usable:
+            del self._shared[site]
+            return None
+        return shared
+
+    def _ask(self, upstream: Upstream) -> Http1Ask:
+        return Http1Ask(upstream, self._give_back)
+
+    def _give_back(self, upstream: Upstream) -> None:
+        idle = self._idle.setdefault(upstream.site, [])
+        if self._closed or not upstream.reusable or len(idle) >= self._limits.pool_per_host:
+            upstream.stream.close()
+            return
+        upstream.idle_since = time.monotonic()
+        idle.append(upstream)
+        self._expire_later(lambda: self._expire(upstream))
+
+    async def close(self) -> None:
+        """Close every connection that was opened here, and wait until they are gone."""
+        self._closed = True
+        self._idle.clear()
+        for dialling in tuple(self._dials.values()):
+            dialling.cancel()
+        for shared in tuple(self._shared.values()):
+            shared.close()
+        streams = tuple(self._open)
+        for stream in streams:
+            stream.close()
+        await asyncio.gather(*(stream.wait_closed(1.5) for stream in streams))
+        await asyncio.gather(*self._reading, *self._dials.values(), return_exceptions=True)
+
+    def _expire_later(self, expire: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_later(self._limits.pool_idle_s, expire)
+
+    def _expire(self, upstream: Upstream) -> None:
+        idle = self._idle.get(upstream.site, [])
+        if upstream in idle and time.monotonic() - upstream.idle_since >= self._limits.pool_idle_s:
+            idle.remove(upstream)
+            upstream.stream.close()
+
+    def _expire_shared(self, shared: Http2Upstream) -> None:
+        if not shared.usable or self._closed:
+            return
+        if shared.quiet_s >= self._limits.pool_idle_s:
+            shared.close()
+        else:
+            self._expire_later(lambda: self._expire_shared(shared))
+
+    def _track(self, site: Site, stream: ByteStream) -> None:
+        if self._closed:
+            stream.abort()
+            raise ConnectFailed(f"no connection to {site.host}: the gate is closed", stage=ConnectStage.CONNECT)
+        self._open.add(stream)
+        stream.on_closed.append(lambda: self._open.discard(stream))
+
+
+_NO_PROTOCOL = "TLSV1_ALERT_NO_APPLICATION_PROTOCOL"
