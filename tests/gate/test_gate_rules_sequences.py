@@ -47,6 +47,10 @@ TARGETS = (
     "/posts/7?x=1;_method=POST",
     "/posts/7?_method[]=POST",
     "/posts/7?status=draft",
+    "/posts/7?status=publish",
+    "/posts/7?_method=POST&status=publish",
+    "/a/../publish?item=7&token=t",
+    "/%2e/publish?item=7&token=t",
     "/publish?item=7&token=t",
     "/publish/?item=7&token=t",
     "/publish?token=t;item=7",
@@ -119,14 +123,14 @@ WRITES = (
         name="draft",
         method="POST",
         path=r"/posts/\d+",
-        matches=lambda request: _status(request) in (None, "draft"),
+        matches=lambda request: "?" not in request.target and _status(request) in (None, "draft"),
         may_cause_effect=False,
     ),
     Write(
         name="save",
         method="PUT",
         path=r"/drafts/\d+",
-        matches=lambda request: _status(request) == "draft",
+        matches=lambda request: "?" not in request.target and _status(request) == "draft",
         may_cause_effect=False,
     ),
 )
@@ -214,8 +218,9 @@ def would_publish(rules: Rules, request: OutgoingRequest, hidden: bytes) -> bool
     if rules is BY_LINK:
         query = re.split("[&;]", request.target.partition("?")[2])
         return parts == ["publish"] and "GET" in methods and any(one.startswith("item=") for one in query)
+    fields += parse_qsl(request.target.partition("?")[2])
     of_a_post = len(parts) == 2 and parts[0] == "posts" and parts[1].isdigit()
-    return of_a_post and "POST" in methods and any(name == "status" and "publish" in value for name, value in fields)
+    return of_a_post and bool(methods & {"POST", "PUT", "PATCH"}) and ("status", "publish") in fields
 
 
 # -- sequences
@@ -313,20 +318,23 @@ def test_no_sequence_of_a_million_publishes_but_by_the_one_release(rules: Rules)
     assert released > sequences // 150
 
 
-def test_the_lenient_server_publishes_what_it_should() -> None:
-    """The test's own judge: it must see the disguises, or it would pass anything."""
-    seen = {
-        (rules is BY_LINK, sent.request.method, sent.request.target, sent.request.header("x-http-method-override"))
-        for rules in (BY_POST, BY_LINK)
-        for method in range(len(METHODS))
-        for target in range(len(TARGETS))
-        for body in range(len(BODIES))
-        for header in range(len(HEADERS))
-        for sent in sequence(bytes([0, method, target, body, header, 0]))
-        if would_publish(rules, sent.request, sent.hidden)
-    }
-    assert (False, "POST", "/posts/%2537", "") in seen
-    assert (False, "GET", "/posts/7?x=1;_method=POST", "") in seen
-    assert (False, "PUT", "/a/../posts/7", "POST") in seen
-    assert (True, "HEAD", "/PUBLISH?item=7&token=t", "") in seen
-    assert (True, "GET", "/publish?token=t;item=7", "") in seen
+@pytest.mark.parametrize(
+    ("rules", "method", "target", "headers", "body"),
+    [
+        (BY_POST, "POST", "/posts/%2537", (), b"status=publish"),
+        (BY_POST, "GET", "/posts/7?x=1;_method=POST&status=publish", (), b""),
+        (BY_POST, "PUT", "/a/../posts/7", (), b"status=publish"),
+        (BY_POST, "GET", "/Posts//7/?status=publish", (("x_http_method_override", "post"),), b""),
+        (BY_POST, "DELETE", "/posts;v=1/7", (), b"_method=POST&status=publish"),
+        (BY_LINK, "HEAD", "/PUBLISH?item=7&token=t", (), b""),
+        (BY_LINK, "GET", "/%2e/publish?token=t;item=7", (), b""),
+    ],
+)
+def test_the_judge_sees_the_disguises(
+    rules: Rules, method: str, target: str, headers: tuple[tuple[str, str], ...], body: bytes
+) -> None:
+    """Else it would let anything pass."""
+    kind = (("content-type", FORM),) if body else ()
+    request = OutgoingRequest(method, "https", "site.example", 443, target, headers + kind, body)
+    assert would_publish(rules, request, body)
+    assert not would_publish(rules, OutgoingRequest(method, "https", "else.example", 443, target, headers, body), body)
