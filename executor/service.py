@@ -19,7 +19,6 @@ from executor.browser.identities import Identities
 from executor.browser.sessions import BrowserHost
 from executor.browser.signing_in import sign_in
 from executor.errors import BadInput, Exit, InterlockError, NotReady
-from executor.gate.certificates import UpstreamTrust
 from executor.gate.dialling import Routes
 from executor.ledger.anchor import Anchor
 from executor.ledger.ledger import Proposed
@@ -38,11 +37,11 @@ from executor.model.operation import (
     Stop,
     account_key,
 )
+from executor.network import routes_of_a_run
 from executor.one_shot.last_step import ITSELF, Ended, LastStep
 from executor.one_shot.recovery import finish_lost_runs, settle_open_attempts
 from executor.one_shot.run import Listener, Run, Services, StepEvent
 from executor.one_shot.steps import go_through
-from executor.payload_files import PayloadFiles
 from executor.payloads import for_the_flow, parse_payload
 from executor.receipts import Receipt
 from executor.settings import LONGEST_APPROVAL_S, Settings
@@ -94,11 +93,6 @@ class Executor:
             raise RuntimeError("the executor is not open: use `async with Executor(...)`")
         return self._ledger
 
-    @property
-    def payload_files(self) -> PayloadFiles:
-        """The files of payloads. A payload that names one is proposed with what `take` gives for it."""
-        return PayloadFiles(self.settings.payload_files_folder)
-
     # -- intents and permission ---------------------------------------------------------------------------------------
     async def propose(
         self,
@@ -121,7 +115,6 @@ class Executor:
         if deadline is not None and deadline.tzinfo is None:
             raise BadInput("A deadline needs a time zone, such as 2030-01-31T12:00:00+01:00.")
         parsed = parse_payload(found, payload)
-        await asyncio.to_thread(self.payload_files.check, parsed.model_dump(mode="json"))
         try:
             place = found.canonical_destination(destination)
         except ValueError as error:
@@ -210,9 +203,10 @@ class Executor:
         self, found: Operation, flow: Flow[Any], binding: FlowBinding, by: Actor, headed: bool, cancelled: asyncio.Event
     ) -> Ended:
         """A run with its browser around it and its receipt after it."""
+        routes = await self._routes(binding.name, found.intent.destination)
         async with _warm_worker(), BrowserHost(configured=self.settings.browser, headed=headed) as host:
             run = Run(
-                services=self._services(host, self._settings_for(found)),
+                services=self._services(host, self._settings_for(found), routes),
                 operation=found,
                 flow=flow,
                 binding=binding,
@@ -252,9 +246,10 @@ class Executor:
         except ValueError as error:
             raise BadInput(str(error)) from error
         own = self.settings.for_run(self.flows.canonical(flow), place)
+        routes = await self._routes(self.flows.canonical(flow), place)
         async with BrowserHost(configured=own.browser, headed=own.headed) as host:
             try:
-                await sign_in(self._services(host, own), found, place, account, credentials)
+                await sign_in(self._services(host, own, routes), found, place, account, credentials)
             except InterlockError:
                 raise
             except Exception as error:  # noqa: BLE001  a flow author's code may raise anything
@@ -349,14 +344,18 @@ class Executor:
         """What a run of this operation goes by: the tables of its flow and its site are in effect."""
         return self.settings.for_run(operation.flow.name, operation.intent.destination)
 
-    def _services(self, host: BrowserHost, settings: Settings) -> Services:
+    async def _routes(self, flow: str, destination: str) -> Routes:
+        """How the gates of a run reach each host. Raises `NotReady` for files that cannot be used."""
+        return await asyncio.to_thread(routes_of_a_run, self.settings, flow, destination)
+
+    def _services(self, host: BrowserHost, settings: Settings, routes: Routes) -> Services:
         return Services(
             settings=settings,
             ledger=self.ledger,
             store=FileStore(settings.evidence_folder, minimum_free_bytes=settings.minimum_free_bytes),
             identities=Identities(settings.identities_folder, settings.key_folder),
             host=host,
-            routes=Routes.straight(UpstreamTrust(settings.trust)),
+            routes=routes,
             listener=self._on_step,
         )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -45,6 +46,10 @@ Seconds = Annotated[float, Field(gt=0, le=DAY_S, allow_inf_nan=False)]
 """A limit that holds. Nothing means "for ever": the driver takes 0 for no limit at all, and any time that is compared
 with "not a number" is never over."""
 Delay = Annotated[float, Field(ge=0, le=DAY_S, allow_inf_nan=False)]
+_PROXY = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})/?")
+_HOSTS = re.compile(
+    r"\*|\.?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*([/:][0-9]+)?|[0-9a-fA-F:]+(/[0-9]+)?|\[[0-9a-fA-F:]+\](:[0-9]+)?"
+)
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
 """One line of text."""
 
@@ -66,6 +71,23 @@ class RunSettings(BaseModel):
 
     trust: tuple[Path, ...] = ()
     """Certificate authorities (PEM files) that are trusted upstream beside the system's: a company's own, a test's."""
+    upstream_proxy: str | None = None
+    """None: straight, and so is an empty text in a table. A company's proxy, as `http://HOST:PORT` or
+    `https://HOST:PORT`; the gate asks it for a tunnel to each site. The variables `HTTPS_PROXY` and `NO_PROXY` are not
+    read."""
+    upstream_proxy_credentials: str | None = None
+    """None: no credentials. Where the proxy's `user:password` is: `env:NAME` for a variable of the environment, or the
+    path of a file that its owner alone may read. Never the words themselves."""
+    no_proxy: tuple[str, ...] = ()
+    """Hosts that are reached without the proxy: `cms.example`, `.intranet.example` (everything below it), `10.0.0.0/8`,
+    each with `:PORT` where only that one is meant. This machine's own addresses too only where they are listed."""
+    client_certificate: Path | None = None
+    """None: none is shown. The certificate (PEM, with its chain) by which the gate says who is calling. Shown to the
+    run's own site, and elsewhere only where a table `[site."…"]` names it."""
+    client_key: Path | None = None
+    """None: in the file of the certificate. Its key (PEM), in a file that its owner alone may read."""
+    client_key_password: Path | None = None
+    """None: the key has no password. A file that its owner alone may read, with the password in its one line."""
     lease_s: Annotated[Seconds, Field(ge=1)] = 300.0
     """Longer than a slow composer takes; renewed at a third of it. Only a settled attempt frees an account."""
     prepare_s: Seconds = 120.0
@@ -117,12 +139,34 @@ class RunSettings(BaseModel):
     longest_halt_wait_s: Seconds = 1800.0
     """The longest of these waits: a site that comes back is noticed within half an hour."""
 
+    @field_validator("upstream_proxy")
+    @classmethod
+    def _proxy(cls, given: str | None) -> str | None:
+        if not given:
+            return None
+        if "@" in given:
+            raise ValueError("an address holds no credentials; say in upstream_proxy_credentials where they are")
+        found = _PROXY.fullmatch(given)
+        if found is None or not 0 < int(found["port"]) < 65536:
+            raise ValueError("a proxy is http://HOST:PORT or https://HOST:PORT")
+        return given.rstrip("/")
+
+    @field_validator("no_proxy")
+    @classmethod
+    def _hosts(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        for one in given:
+            if not _HOSTS.fullmatch(one):
+                raise ValueError(f"{one!r} is no HOST, .DOMAIN (all below it), NETWORK/BITS, HOST:PORT or *")
+        return given
+
     @model_validator(mode="after")
     def _order(self) -> Self:
         if self.write_within_s >= self.lease_s / 3:
             raise ValueError("write_within_s must be well below lease_s, or a release could outlive its lease")
         if self.halt_wait_s > self.longest_halt_wait_s:
             raise ValueError("halt_wait_s must not be more than longest_halt_wait_s")
+        if self.client_certificate is None and (self.client_key or self.client_key_password):
+            raise ValueError("client_key and client_key_password mean nothing without client_certificate")
         return self
 
 
@@ -230,10 +274,6 @@ class Settings(RunSettings, BaseSettings):
     @property
     def receipts_folder(self) -> Path:
         return self.home / "receipts"
-
-    @property
-    def payload_files_folder(self) -> Path:
-        return self.home / "payload-files"
 
     @property
     def identities_folder(self) -> Path:
