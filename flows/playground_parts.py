@@ -208,9 +208,12 @@ class PlaygroundComposer(Board):
         await page.goto(self.composer)
         if await page.locator("#composer").count() != 1:
             raise PlaygroundProblem(f"{self.composer} shows no composer; the page is {page.url}")
+        await self._fill(page, intent)
+        return await self._choose(page)
+
+    async def _fill(self, page: ComposerPage, intent: Intent[Announcement]) -> None:
         await page.by_label("Title", exact=True).fill(intent.payload.title)
         await page.by_label("Body", exact=True).fill(intent.payload.body)
-        return await self._choose(page)
 
     @abstractmethod
     async def _choose(self, page: ComposerPage) -> Submit:
@@ -231,9 +234,10 @@ class PlaygroundComposer(Board):
             return Identity(account=None, destination=None, problem="The site shows its sign-in page.")
         accounts = await page.by_test_id("account").all_inner_texts()
         account = accounts[0].strip() if len(accounts) == 1 else None
-        ours = await page.by_test_id("site").count() == 1 and await page.locator("#composer").count() == 1
+        place = await self._place(page)
+        ours = await page.by_test_id("site").count() == 1 and place is not None
         try:
-            origin = origin_of_url(page.url)
+            origin = origin_of_url(place or page.url)
         except ValueError as error:
             return Identity(account=None, destination=None, problem=f"The page has no origin: {error}.")
         return Identity(
@@ -241,6 +245,10 @@ class PlaygroundComposer(Board):
             destination=origin if ours else None,
             problem="" if ours else f"The page {page.url} is not a composer of this site.",
         )
+
+    async def _place(self, page: ComposerPage) -> str | None:
+        """The address of the document that the composer is in, None where there is none."""
+        return page.url if await page.locator("#composer").count() == 1 else None
 
     async def composed(self, page: ComposerPage, intent: Intent[Announcement]) -> Material:
         title = await page.by_label("Title", exact=True).input_value()

@@ -22,6 +22,7 @@ from playground.messages import (
     redirect,
 )
 from playground.pages import Pages
+from playground.shapes import Shapes
 from playground.truth import Truth
 
 ACCOUNTS = ("editor", "second")
@@ -67,6 +68,7 @@ class App:
             self._route("POST", "/items/ID/delete", composers.delete),
             self._route("POST|PUT", "/other-publish", composers.other_publish),
             self._route("POST", "/upload", composers.upload),
+            *(self._route(*route) for route in Shapes(truth, pages).routes()),
         ]
 
     @staticmethod

@@ -28,6 +28,13 @@ COMPOSERS = (
     ("spa", "Single page", "Sends JSON with fetch and stays where it is."),
     ("panel", "Publish panel", "Saves while you type; publishing takes a second step."),
     ("autosave", "Autosaving form", "Saves to the very URL that it publishes to."),
+    ("enter", "Enter key", "No button: Enter in the title publishes."),
+    ("confirm", "Confirmation", "Asks once more before it sends."),
+    ("popup", "Window of its own", "Opens beside the list and closes by itself."),
+    ("hidden", "Hidden frame", "The answer lands in a frame that nobody sees."),
+    ("editor", "Editor in a frame", "The text is written in a document of its own."),
+    ("nested", "Frames in frames", "The whole composer lies two frames down."),
+    ("link", "Publish by link", "Saves while you type; a plain link publishes."),
 )
 
 

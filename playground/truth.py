@@ -273,7 +273,8 @@ class Truth:
     ) -> Admission:
         """Record a request and take the first fault that matches it, in one transaction."""
         with self._transaction() as db:
-            fault = self._take_fault(db, request, number, commit) if request.is_write else None
+            # A GET that publishes is a write by what it does.
+            fault = self._take_fault(db, request, number, commit) if request.is_write or commit else None
             cursor = db.execute(
                 "INSERT INTO requests(at, method, scheme, target, host, version, connection,"
                 " request_no_on_connection, is_write, body_sha256, user, fault, hazard)"
