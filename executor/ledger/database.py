@@ -12,6 +12,9 @@ from __future__ import annotations
 
 import fcntl
 import os
+import random
+import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -31,6 +34,9 @@ from executor.ledger.ledger import CommitUncertain, LedgerError, LedgerUnavailab
 
 BUSY_TIMEOUT_S = 30.0
 """How long a transaction waits for the writers before it. Far above what any queue of them takes."""
+
+_ASK_AGAIN_S = (0.002, 0.012)
+"""The steps in which a writer asks SQLite for the write lock; a transaction takes about as long."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -305,8 +311,29 @@ def _prepare_sqlite(connection: Any, record: object) -> None:
 
 def _begin_sqlite(connection: Connection) -> None:
     # IMMEDIATE takes the write lock at once: a reader that turns writer later may find that the world moved on.
-    writes = connection.get_execution_options().get("ledger_writes")
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    if not connection.get_execution_options().get("ledger_writes"):
+        connection.exec_driver_sql("BEGIN")
+    elif not _begun_in_turn(connection.connection.dbapi_connection):
+        connection.exec_driver_sql("BEGIN IMMEDIATE")  # once more, for its error
+
+
+def _begun_in_turn(connection: Any) -> bool:
+    """Wait for the write lock; false when it was not to be had in time. SQLite's own waiting sleeps the longer the
+    longer it has waited, so that whoever comes last is served first: of 32 writers the unlucky ones waited for 20 s
+    where all of them were served in 29 s. Asking in short steps of random length gives each the same chance."""
+    give_up = time.monotonic() + BUSY_TIMEOUT_S
+    connection.execute("PRAGMA busy_timeout = 0")
+    try:
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                return True
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= give_up:
+                    return False
+            time.sleep(random.uniform(*_ASK_AGAIN_S))
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {round(BUSY_TIMEOUT_S * 1000)}")
 
 
 def _translated(error: DBAPIError, database: Database) -> LedgerError:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from ledger_kit import Book
-from postgresql_server import Server
 
 from executor.ledger.sql import SqlLedger, open_ledger
 
@@ -15,17 +14,6 @@ BACKENDS: dict[str, Callable[[pytest.FixtureRequest, Path], str]] = {
     "postgresql": lambda request, folder: request.getfixturevalue("server").empty_database(),
     "sqlite": lambda request, folder: f"sqlite:///{folder / 'ledger' / 'ledger.sqlite'}",
 }
-
-
-@pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
-    """A PostgreSQL server for all tests that need one, started by the first."""
-    made = Server()
-    try:
-        made.start()
-        yield made
-    finally:
-        made.remove()
 
 
 @pytest.fixture(params=sorted(BACKENDS))

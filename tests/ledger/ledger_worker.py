@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import secrets
 import signal
 import sys
 
-from ledger_kit import EXECUTOR, FLOW, SUCCEEDED, Book
+from ledger_kit import EXECUTOR, SUCCEEDED, Book
 from sqlalchemy import Connection, Engine, event
 
-from executor.ledger.ids import new_id
-from executor.ledger.ledger import AccountBusy
 from executor.ledger.sql import open_ledger
 from executor.model.operation import Attempt
 
@@ -24,27 +21,6 @@ def say(*words: object) -> None:
 def wait_for_the_word() -> None:
     say("ready")
     sys.stdin.readline()
-
-
-def race_claims(book: Book, holder: str, *operations: str) -> None:
-    """Try to claim every one of these, in an order of its own."""
-    wait_for_the_word()
-    left = list(operations)
-    while left:
-        own = left.pop(secrets.randbelow(len(left)))
-        operation = book.ledger.operation(own)
-        try:
-            lease = book.lease(operation, holder=holder)
-        except AccountBusy:
-            if not book.ledger.operation(own).attempts:
-                left.append(own)  # somebody is about to claim it, or to be refused
-            continue
-        said = book.ledger.claim(own, attempt=new_id("at"), lease=lease, flow=FLOW, by=EXECUTOR)
-        if isinstance(said, Attempt):
-            say("won", own)
-        elif not book.ledger.operation(own).attempts:
-            left.append(own)
-    say("done")
 
 
 def race_release(book: Book, attempt: str) -> None:
@@ -113,8 +89,7 @@ def die_at_the_commit(book: Book, step: str, when: str, subject: str) -> None:
 
 
 TASKS = {
-    function.__name__: function
-    for function in (race_claims, race_release, claim_and_sleep, work_without_end, die_at_the_commit)
+    function.__name__: function for function in (race_release, claim_and_sleep, work_without_end, die_at_the_commit)
 }
 
 

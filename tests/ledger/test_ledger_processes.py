@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import signal
 import subprocess
@@ -12,12 +13,15 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from ledger_kit import EXECUTOR, Book
+from ledger_kit import EXECUTOR, Book, from_outside
+from sqlalchemy import text
 
+from executor.ledger.database import BUSY_TIMEOUT_S
 from executor.ledger.sql import open_ledger
-from executor.model.transitions import Dispatch, Outcome
+from executor.model.transitions import Outcome
 
 WORKER = Path(__file__).with_name("ledger_worker.py")
+RACE = Path(__file__).with_name("ledger_race.py")
 Start = Callable[..., subprocess.Popen[str]]
 
 
@@ -65,20 +69,45 @@ def go(*processes: subprocess.Popen[str]) -> list[list[str]]:
     return said
 
 
-@pytest.mark.parametrize("holders", ["each its own", "all the same"])
-def test_eight_processes_race_for_thirty_operations_and_each_is_won_once(
-    book: Book, start: Start, holders: str
-) -> None:
-    operations = [book.approved(f"t{n}", f"title {n}", account=f"account{n}").id for n in range(30)]
-    names = [f"worker{n}" if holders == "each its own" else "twin" for n in range(8)]
-    said = go(*(start("race_claims", name, *operations) for name in names))
-    won = [entry.split()[1] for lines in said for entry in lines if entry.startswith("won")]
-    assert sorted(won) == sorted(operations)
-    for operation in operations:
-        shown = book.ledger.operation(operation)
-        assert (len(shown.attempts), shown.state.dispatch) == (1, Dispatch.STARTED)
-        assert shown.approval is not None
-        assert shown.approval.used == 1
+def test_32_processes_race_for_200_operations_and_each_is_won_once(url: str, book: Book) -> None:
+    """The rows are read past the ledger, and every process says whether anything went wrong in it."""
+    operations = [book.approved(f"t{n}", f"title {n}", account=f"account{n}").id for n in range(200)]
+    ran = subprocess.run(
+        [sys.executable, str(RACE), url, "32", *operations], stdout=subprocess.PIPE, check=True, timeout=600
+    )
+    said = json.loads(ran.stdout)
+    processes = said["processes"]
+    assert [one["error"] for one in processes if one["error"]] == []
+    assert sorted(operation for one in processes for operation in one["won"]) == sorted(operations)
+    calls, longest = sum(one["calls"] for one in processes), max(one["longest_s"] for one in processes)
+    print(f"{said['seconds']:.1f} s, {calls / said['seconds']:.0f} calls/s, the longest took {longest:.1f} s")  # noqa: T201
+    assert longest < BUSY_TIMEOUT_S / 2  # nobody is starved
+
+    with from_outside(url) as engine, engine.connect() as connection:
+
+        def rows(statement: str) -> list[tuple[object, ...]]:
+            return [tuple(row) for row in connection.execute(text(statement))]
+
+        assert rows("SELECT count(*), count(DISTINCT operation_id), count(DISTINCT release_slot) FROM attempts") == [
+            (200, 200, 200)
+        ]
+        assert rows("SELECT used, count(*) FROM approvals GROUP BY used") == [(1, 200)]
+        assert rows("SELECT dispatch, transmission, outcome, count(*) FROM operations GROUP BY 1, 2, 3") == [
+            ("completed", "answered", "succeeded", 200)
+        ]
+        assert rows(
+            "SELECT kind, count(*), count(DISTINCT subject) FROM events "
+            "WHERE kind IN ('claimed', 'released', 'closed') GROUP BY kind ORDER BY kind"
+        ) == [("claimed", 200, 200), ("closed", 200, 200), ("released", 200, 200)]
+        assert rows(
+            "SELECT events - (SELECT count(*) FROM events), events - (SELECT max(position) FROM events) FROM ledger"
+        ) == [(0, 0)]
+        winners = {f"worker{n}": 0 for n in range(16)}
+        for number, one in enumerate(processes):
+            winners[f"worker{number // 2}"] += len(one["won"])
+        assert dict(rows("SELECT holder, count(*) FROM attempts GROUP BY holder")) == {  # type: ignore[arg-type]
+            name: count for name, count in winners.items() if count
+        }
     book.sound()
 
 
