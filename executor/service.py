@@ -42,6 +42,7 @@ from executor.one_shot.last_step import ITSELF, Ended, LastStep
 from executor.one_shot.recovery import finish_lost_runs, settle_open_attempts
 from executor.one_shot.run import Listener, Run, Services, StepEvent
 from executor.one_shot.steps import go_through
+from executor.payload_files import PayloadFiles
 from executor.payloads import for_the_flow, parse_payload
 from executor.receipts import Receipt
 from executor.settings import LONGEST_APPROVAL_S, Settings
@@ -93,6 +94,11 @@ class Executor:
             raise RuntimeError("the executor is not open: use `async with Executor(...)`")
         return self._ledger
 
+    @property
+    def payload_files(self) -> PayloadFiles:
+        """The files of payloads. A payload that names one is proposed with what `take` gives for it."""
+        return PayloadFiles(self.settings.payload_files_folder)
+
     # -- intents and permission ---------------------------------------------------------------------------------------
     async def propose(
         self,
@@ -115,6 +121,7 @@ class Executor:
         if deadline is not None and deadline.tzinfo is None:
             raise BadInput("A deadline needs a time zone, such as 2030-01-31T12:00:00+01:00.")
         parsed = parse_payload(found, payload)
+        await asyncio.to_thread(self.payload_files.check, parsed.model_dump(mode="json"))
         try:
             place = found.canonical_destination(destination)
         except ValueError as error:

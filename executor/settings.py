@@ -276,6 +276,10 @@ class Settings(RunSettings, BaseSettings):
         return self.home / "receipts"
 
     @property
+    def payload_files_folder(self) -> Path:
+        return self.home / "payload-files"
+
+    @property
     def identities_folder(self) -> Path:
         return self.home / "identities"
 
