@@ -144,10 +144,26 @@ class Undo(StrEnum):
     IRREVERSIBLE = "irreversible"
 
 
+class Policy(StrEnum):
+    """How often the effect request of an operation may be released (B3)."""
+
+    ABSOLUTE = "absolute"
+    """At most one release, ever, even under a fresh approval. The default for browser flows."""
+    REAUTHORIZE = "reauthorize"
+    """A person may authorize a further attempt, as a linked decision that names the duplicate exposure."""
+    IDEMPOTENT = "idempotent"
+    """The contract makes repetition safe: same key, same fields, inside the key's lifetime and count."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ClientKey:
-    """An idempotency key that the provider honours. `lifetime_s` in seconds, `attempts` how often it may be sent,
-    `same_fields` the payload fields that must stay identical."""
+    """An idempotency key that the provider honours, and the terms under which it does.
+
+    The effect request carries it in the `header` of that name, or in the form field or JSON member `field`: exactly one
+    of the two. `attempts` is how often it may be sent in all, `same_fields` the material fields that must stay
+    identical. `lifetime_s` is how long the provider remembers it, in seconds; nothing is sent under it in the last
+    `margin_s` of them, because a request that leaves in time may still arrive late.
+    """
 
     header: str | None
     field: str | None
@@ -155,6 +171,7 @@ class ClientKey:
     lifetime_s: float
     attempts: int
     same_fields: tuple[str, ...]
+    margin_s: float = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,6 +194,8 @@ class Contract:
     undo_instructions: str
     absence: AbsenceGuarantee | None = None
     key: ClientKey | None = None
+    policy: Policy = Policy.ABSOLUTE
+    """What an operation of this flow is proposed under. `idempotent` needs a key."""
     look_before: bool = True
     look_after: bool = True
     effect_window_s: float = 10.0

@@ -4,26 +4,34 @@ Functions inside one transaction. Nothing here sends anything, and nothing here 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import exists, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from executor.ledger import leases, records
-from executor.ledger.database import Transaction, now_us
-from executor.ledger.history import THE_LEDGER, Line, facts_of, move, note, record_expiry
+from executor.ledger.database import Transaction, now_us, rfc3339, us
+from executor.ledger.history import THE_LEDGER, Line, facts_of, move, note, read, record_expiry
 from executor.ledger.intents import DEADLINE_PASSED, GESTURE
 from executor.ledger.ledger import AttemptClosed, LedgerError
 from executor.ledger.tables import accounts, approvals, attempts, events, operations, stops
 from executor.model.admission import Neighbour, Refusal, Refused, Snapshot, refusal, stops_for
+from executor.model.key import key_facts, may_have_been_sent, rejected_by_absence, terms
 from executor.model.operation import Attempt, Disposition, FlowBinding, Lease, Operation, Policy
+from executor.model.retry import KeyFacts, RetryReason
 from executor.model.transitions import Dispatch, Event, Outcome, Permission, Transmission
+from flows.effect import ClientKey
 
 
-def snapshot(tx: Transaction, operation: Operation, flow: FlowBinding, *, behind_anchor: bool) -> Snapshot:
+def snapshot(
+    tx: Transaction, operation: Operation, flow: FlowBinding, *, key: ClientKey | None, behind_anchor: bool
+) -> Snapshot:
     """What admission decides on, as it is in this transaction."""
+    facts, by_absence = key_in_the_record(tx, operation, flow, key)
     return Snapshot(
         operation=operation,
         now=tx.now,
@@ -34,7 +42,20 @@ def snapshot(tx: Transaction, operation: Operation, flow: FlowBinding, *, behind
         flow=flow,
         account_busy=_is_busy(tx, operation),
         behind_anchor=behind_anchor,
+        key=facts,
+        rejected_by_absence=by_absence,
     )
+
+
+def key_in_the_record(
+    tx: Transaction, operation: Operation, flow: FlowBinding, key: ClientKey | None
+) -> tuple[KeyFacts | None, bool]:
+    """What can be shown about the key of an `idempotent` operation, and whether it is rejected by proven absence. No
+    other policy asks, so no other history is read."""
+    if operation.policy is not Policy.IDEMPOTENT:
+        return None, False
+    events = list(read(tx, operation.id))
+    return key_facts(operation, events, key=key, flow=flow, now=tx.now), rejected_by_absence(events)
 
 
 def _outcomes(tx: Transaction, ids: Iterable[str]) -> tuple[Outcome, ...]:
@@ -108,11 +129,13 @@ def claim(
     attempt: str,
     lease: Lease,
     flow: FlowBinding,
+    key: ClientKey | None,
     behind_anchor: bool,
     line: Line,
 ) -> Attempt | Refused:
     found = record_expiry(tx, records.load(tx, records.full_id(tx, operation)))
-    refused = refusal(snapshot(tx, found, flow, behind_anchor=behind_anchor))
+    seen = snapshot(tx, found, flow, key=key, behind_anchor=behind_anchor)
+    refused = refusal(seen)
     if refused is not None:
         if refused.reason is Refusal.DEADLINE_PASSED:
             _record_deadline(tx, found)
@@ -124,6 +147,21 @@ def claim(
     ):
         return Refused(Refusal.LEASE_LOST)
     number = len(found.attempts) + 1
+    until = seen.key.until if seen.key is not None else None
+    if found.state.dispatch is Dispatch.COMPLETED:
+        # Admission let it through, so the key makes it safe. In one transaction with the claim: of two that race for
+        # it the second finds an open attempt, and between the two nothing is open that evidence could not settle.
+        assert found.attempt is not None
+        found = move(
+            tx,
+            found,
+            Event.REISSUED,
+            Line(
+                line.by,
+                RetryReason.KEY_MAKES_IT_SAFE.sentence,
+                {"attempt": attempt, "after_attempt": found.attempt.id, "reason": RetryReason.KEY_MAKES_IT_SAFE.value},
+            ),
+        )
     after = move(
         tx,
         found,
@@ -136,6 +174,8 @@ def claim(
                 "account_key": lease.account_key,
                 "holder": lease.holder,
                 "token": lease.token,
+                "key": terms(found, key),
+                "key_until": None if until is None else rfc3339(us(until)),
             }
         ),
     )
@@ -211,11 +251,12 @@ def release(tx: Transaction, attempt: str, *, behind_anchor: bool, line: Line) -
     operation, mine = records.load_attempt(tx, attempt)
     if mine.closed_at is None:
         operation = record_expiry(tx, operation)
-    if (refused := _release_refusal(tx, operation, mine, behind_anchor=behind_anchor)) is not None:
+    until = _key_until(tx, operation, mine)
+    if (refused := _release_refusal(tx, operation, mine, until, behind_anchor=behind_anchor)) is not None:
         return refused
     try:
         with tx.connection.begin_nested():  # a database that refuses the row would else undo what was recorded above
-            spent = tx.connection.execute(_spend_release(operation, mine, tx.now_us)).rowcount
+            spent = tx.connection.execute(_spend_release(operation, mine, tx.now_us, until)).rowcount
     except IntegrityError:
         # The unique release slot is taken: the database's own refusal, whatever the code above believed (rule 4).
         return Refused(Refusal.ALREADY_RELEASED)
@@ -228,9 +269,25 @@ def release(tx: Transaction, attempt: str, *, behind_anchor: bool, line: Line) -
     return replace(mine, released_at=tx.now, transmission=transmission)
 
 
-def _release_refusal(tx: Transaction, operation: Operation, mine: Attempt, *, behind_anchor: bool) -> Refused | None:
+def _key_until(tx: Transaction, operation: Operation, mine: Attempt) -> datetime | None:
+    """From when on an attempt that repeats an earlier one may no longer be released: the key's lifetime, as its claim
+    recorded it. None where nothing may have been sent before."""
+    if operation.policy is not Policy.IDEMPOTENT or not may_have_been_sent(operation):
+        return None
+    claimed = select(events.c.data).where(events.c.subject == operation.id, events.c.kind == Event.CLAIMED.value)
+    said = [json.loads(row.data) for row in tx.connection.execute(claimed)]
+    until = next(data["key_until"] for data in said if data["attempt"] == mine.id)
+    # A claim without that time was not made by a key: then no time is left.
+    return datetime.fromisoformat(until) if until is not None else tx.now
+
+
+def _release_refusal(
+    tx: Transaction, operation: Operation, mine: Attempt, key_until: datetime | None, *, behind_anchor: bool
+) -> Refused | None:
     """The first reason against letting the effect request leave, in the order of `Refusal`; None when it may (B1)."""
     approval = next((a for a in records.all_approvals(tx, [operation.id])[operation.id] if a.id == mine.approval), None)
+    if key_until is not None and tx.now >= key_until:
+        return Refused(Refusal.KEY_NOT_SAFE, retry=RetryReason.KEY_LIFETIME_OVER)
     if operation.disposition in (Disposition.ABANDONED, Disposition.CLOSED):
         return Refused(Refusal.DISPOSITION_CLOSED)
     if in_force := stops_for(
@@ -263,7 +320,7 @@ def release_slot(policy: Policy, operation: str, number: int) -> str:
     return operation if policy is Policy.ABSOLUTE else f"{operation}#{number}"
 
 
-def _spend_release(operation: Operation, mine: Attempt, when_us: int) -> Any:
+def _spend_release(operation: Operation, mine: Attempt, when_us: int, key_until: datetime | None = None) -> Any:
     """The one UPDATE that must hit one row. Its conditions repeat what was just read, against the live clock: this
     statement alone would be enough."""
     return (
@@ -272,6 +329,7 @@ def _spend_release(operation: Operation, mine: Attempt, when_us: int) -> Any:
             attempts.c.id == mine.id,
             attempts.c.released_us.is_(None),
             attempts.c.closed_us.is_(None),
+            *([] if key_until is None else [now_us() < us(key_until)]),
             exists(
                 select(accounts.c.token)
                 .where(

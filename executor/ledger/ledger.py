@@ -24,6 +24,7 @@ from executor.model.operation import (
     Stop,
 )
 from executor.model.transitions import Outcome
+from flows.effect import ClientKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +147,15 @@ class Ledger(Protocol):
         valid_for_s: float,
         attempts: int = 1,
         meant: bool = False,
+        key: ClientKey | None = None,
         why: str = "",
     ) -> Approval:
         """Bind an approval to exactly this operation, material and code (B1). `fingerprint` is what the person saw; it
         must be the operation's, and so must the flow's name, else `NotWhatWasSeen`. On an operation whose attempt was
-        proven not sent this reopens it for one linked attempt (B3, by `executor.model.retry`); on any other dispatched
-        one, and on one that a person has closed, it raises `NotEligible`. Only a person may approve: any other actor
-        raises `NotAPerson`."""
+        proven not sent this reopens it for one linked attempt (B3, by `executor.model.retry`); where the contract's
+        `key` makes another attempt safe it renews the permission and opens nothing; on any other dispatched one, and
+        on one that a person has closed, it raises `NotEligible`. Only a person may approve: any other actor raises
+        `NotAPerson`."""
 
     def revoke(self, operation: str, *, by: Actor, why: str) -> Operation:
         """Take the approval in force back; an open attempt can then not be released."""
@@ -203,8 +206,8 @@ class Ledger(Protocol):
         """What waits, the longest proposed first."""
 
     # -- one attempt --------------------------------------------------------------------------------------------------
-    def admission(self, operation: str, flow: FlowBinding) -> Snapshot:
-        """What `executor.model.admission.refusal` decides on, read at one instant."""
+    def admission(self, operation: str, flow: FlowBinding, *, key: ClientKey | None = None) -> Snapshot:
+        """What `executor.model.admission.refusal` decides on, read at one instant. `key` as in `claim`."""
 
     def claim(
         self,
@@ -214,12 +217,15 @@ class Ledger(Protocol):
         lease: Lease,
         flow: FlowBinding,
         by: Actor,
+        key: ClientKey | None = None,
         data: Mapping[str, Any] | None = None,
         evidence: Sequence[str] = (),
     ) -> Attempt | Refused:
         """Reserve the one submit: the attempt exists, `dispatch started` is committed, one use of the approval is
         spent. Returns the refusal, and changes nothing, when admission or the lease says no. An approval or deadline
-        that is found expired is recorded as such."""
+        that is found expired is recorded as such. `key` is what the contract of this code says about the provider's
+        key: its terms are recorded, and under the policy `idempotent` they decide, in the same transaction, whether an
+        operation that was dispatched before has another attempt."""
 
     def gesture(self, attempt: str, *, by: Actor) -> Attempt:
         """Record that the gesture comes next, before it is made. Raises `LeaseLost` when the lease is not current,
@@ -232,7 +238,8 @@ class Ledger(Protocol):
     def release(self, attempt: str, *, by: Actor, data: Mapping[str, Any] | None = None) -> Attempt | Refused:
         """Commit that the effect request may leave (A6). See rule 4. Returns the first refusal in the order of
         `Refusal` and changes nothing, except that an approval found expired is recorded as such. An attempt that was
-        closed by anybody is refused as `lease_lost`."""
+        closed by anybody is refused as `lease_lost`, one that repeats another and comes after the key's lifetime as
+        `key_not_safe`."""
 
     def nothing_written(self, attempt: str, *, by: Actor, why: str) -> Attempt:
         """After `release`: proven that not one byte was written."""

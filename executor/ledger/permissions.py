@@ -8,14 +8,16 @@ from typing import Any
 from sqlalchemy import func, insert, select, update
 
 from executor.ledger import records
+from executor.ledger.claims import key_in_the_record
 from executor.ledger.database import Transaction, rfc3339
 from executor.ledger.history import Line, append, move, record_expiry
 from executor.ledger.ids import new_id
 from executor.ledger.ledger import NoSuchStop, NotAPerson, NotEligible, NotWhatWasSeen
 from executor.ledger.tables import approvals, stops
 from executor.model.operation import ActorKind, Approval, Disposition, FlowBinding, Operation, Stop
-from executor.model.retry import Permits, eligibility
+from executor.model.retry import KeyFacts, Permits, eligibility
 from executor.model.transitions import Dispatch, Event
+from flows.effect import ClientKey
 
 STOPPED = "stopped"
 LIFTED = "lifted"
@@ -30,6 +32,7 @@ def approve(
     valid_for_s: float,
     attempts: int,
     meant: bool,
+    key: ClientKey | None,
     line: Line,
 ) -> Approval:
     if line.by.kind is not ActorKind.PERSON:
@@ -43,7 +46,7 @@ def approve(
         raise NotWhatWasSeen(f"{found.id} is for the flow {found.flow.name}, not {flow.name}. Look at it again.")
     if found.disposition in (Disposition.ABANDONED, Disposition.CLOSED):
         raise NotEligible(f"{found.id} was {found.disposition.value} by a person; it may not be approved.")
-    event, reopening = _how(found)
+    event, reopening = _how(found, *key_in_the_record(tx, found, flow, key))
     intent, expires_us = found.intent, tx.now_us + round(valid_for_s * 1_000_000)
     approval = new_id("ap")
     move(
@@ -90,15 +93,20 @@ def approve(
     return records.approval_of(tx.connection.execute(select(approvals).where(approvals.c.id == approval)).one())
 
 
-def _how(operation: Operation) -> tuple[Event, dict[str, Any]]:
-    """By which event an approval takes hold, and what links it to the attempt before. Raises `NotEligible` (B3)."""
-    if operation.state.dispatch is Dispatch.NOT_STARTED:
+def _how(operation: Operation, key: KeyFacts | None, by_absence: bool) -> tuple[Event, dict[str, Any]]:
+    """By which event an approval takes hold, and what links it to the attempt before. Raises `NotEligible` (B3).
+
+    Where the key makes another attempt safe, the approval renews the permission and opens nothing: the claim of that
+    attempt does, once it has asked about the key again."""
+    judged = eligibility(operation, key=key, rejected_by_absence=by_absence)
+    if judged.permits is Permits.SAME_KEY:
         return Event.APPROVED, {}
-    judged = eligibility(operation)
+    if judged.permits is Permits.FRESH_APPROVAL and operation.state.dispatch is Dispatch.NOT_STARTED:
+        return Event.APPROVED, {}
     if judged.permits is not Permits.FRESH_APPROVAL or operation.attempt is None:
         raise NotEligible(
-            f"{operation.id} was dispatched and may not have another attempt by approval ({judged.reason.value}). "
-            "Read its receipt."
+            f"{operation.id} was dispatched and may not have another attempt by approval ({judged.reason.value}): "
+            f"{judged.reason.sentence} Read its receipt."
         )
     return Event.REOPENED, {"after_attempt": operation.attempt.id, "reason": judged.reason.value}
 

@@ -47,6 +47,7 @@ from executor.model.operation import (
     Stop,
 )
 from executor.model.transitions import Dispatch
+from flows.effect import ClientKey
 
 
 class SqlLedger:
@@ -137,6 +138,7 @@ class SqlLedger:
         valid_for_s: float,
         attempts: int = 1,
         meant: bool = False,
+        key: ClientKey | None = None,
         why: str = "",
     ) -> Approval:
         with self._database.writing() as tx:
@@ -148,6 +150,7 @@ class SqlLedger:
                 valid_for_s=valid_for_s,
                 attempts=attempts,
                 meant=meant,
+                key=key,
                 line=Line(by, why),
             )
 
@@ -206,11 +209,11 @@ class SqlLedger:
             return waiting.waiting(tx)
 
     # -- one attempt --------------------------------------------------------------------------------------------------
-    def admission(self, operation: str, flow: FlowBinding) -> Snapshot:
+    def admission(self, operation: str, flow: FlowBinding, *, key: ClientKey | None = None) -> Snapshot:
         kept = self._kept()  # before the database is read: it may only be older, never ahead by itself
         with self._database.reading() as tx:
             found = records.load(tx, records.full_id(tx, operation))
-            return claims.snapshot(tx, found, flow, behind_anchor=self._is_behind(tx, kept))
+            return claims.snapshot(tx, found, flow, key=key, behind_anchor=self._is_behind(tx, kept))
 
     def claim(
         self,
@@ -220,6 +223,7 @@ class SqlLedger:
         lease: Lease,
         flow: FlowBinding,
         by: Actor,
+        key: ClientKey | None = None,
         data: Mapping[str, Any] | None = None,
         evidence: Sequence[str] = (),
     ) -> Attempt | Refused:
@@ -230,6 +234,7 @@ class SqlLedger:
                 attempt=attempt,
                 lease=lease,
                 flow=flow,
+                key=key,
                 behind_anchor=self._is_behind(tx, self._kept()),
                 line=Line(by, "the one submit is reserved", data, evidence),
             )

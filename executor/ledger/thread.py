@@ -39,6 +39,7 @@ from executor.model.operation import (
     Policy,
     Stop,
 )
+from flows.effect import ClientKey
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -135,6 +136,7 @@ class AsyncLedger:
         valid_for_s: float,
         attempts: int = 1,
         meant: bool = False,
+        key: ClientKey | None = None,
         why: str = "",
     ) -> Approval:
         return await self._thread.call(
@@ -146,6 +148,7 @@ class AsyncLedger:
             valid_for_s=valid_for_s,
             attempts=attempts,
             meant=meant,
+            key=key,
             why=why,
         )
 
@@ -190,8 +193,8 @@ class AsyncLedger:
         return await self._thread.call(self._ledger.waiting)
 
     # -- one attempt --------------------------------------------------------------------------------------------------
-    async def admission(self, operation: str, flow: FlowBinding) -> Snapshot:
-        return await self._thread.call(self._ledger.admission, operation, flow)
+    async def admission(self, operation: str, flow: FlowBinding, *, key: ClientKey | None = None) -> Snapshot:
+        return await self._thread.call(self._ledger.admission, operation, flow, key=key)
 
     async def claim(
         self,
@@ -201,6 +204,7 @@ class AsyncLedger:
         lease: Lease,
         flow: FlowBinding,
         by: Actor,
+        key: ClientKey | None = None,
         data: Mapping[str, Any] | None = None,
         evidence: Sequence[str] = (),
     ) -> Attempt | Refused:
@@ -211,6 +215,7 @@ class AsyncLedger:
             lease=lease,
             flow=flow,
             by=by,
+            key=key,
             data=data,
             evidence=evidence,
         )

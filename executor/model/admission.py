@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from executor.model.operation import Approval, Disposition, FlowBinding, Operation, Stop
-from executor.model.transitions import Dispatch, Outcome, Permission
+from executor.model.operation import Approval, Disposition, FlowBinding, Operation, Policy, Stop
+from executor.model.retry import KeyFacts, Permits, RetryReason, eligibility
+from executor.model.transitions import Dispatch, Outcome, Permission, Transmission
 
 
 class Refusal(StrEnum):
     """Why an operation may not be submitted, in order of precedence (the order of this class)."""
 
     ALREADY_DISPATCHED = "already_dispatched"
+    KEY_NOT_SAFE = "key_not_safe"
     DISPOSITION_CLOSED = "disposition_closed"
     STOPPED = "stopped"
     NOT_AUTHORIZED = "not_authorized"
@@ -45,6 +47,7 @@ class Refusal(StrEnum):
 
 _SENTENCES = {
     Refusal.ALREADY_DISPATCHED: "This operation was dispatched before; it is not submitted again. Read its receipt.",
+    Refusal.KEY_NOT_SAFE: "It was dispatched before, and the provider's key does not make another attempt safe.",
     Refusal.DISPOSITION_CLOSED: "A person has set this operation aside. It runs only while its disposition is `open`.",
     Refusal.STOPPED: "A stop is set for this flow, this account or everything. Lift it once somebody has looked.",
     Refusal.NOT_AUTHORIZED: "Nobody has approved this operation. Approve it, then run it.",
@@ -98,27 +101,33 @@ class Snapshot:
     account_busy: bool
     """Another attempt as this account is open."""
     behind_anchor: bool = False
+    key: KeyFacts | None = None
+    """What can be shown about the provider's key; None where there is none."""
+    rejected_by_absence: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A refusal with what it rests on: ids of the operations or stops that stand in the way."""
+    """A refusal with what it rests on: ids of the operations or stops that stand in the way, and why there is no
+    further attempt, where that is what was decided."""
 
     reason: Refusal
     because: tuple[str, ...] = ()
+    retry: RetryReason | None = None
 
     @property
     def sentence(self) -> str:
-        return self.reason.sentence + (f" (See {', '.join(self.because)}.)" if self.because else "")
+        why = f" {self.retry.sentence}" if self.retry is not None else ""
+        return self.reason.sentence + why + (f" (See {', '.join(self.because)}.)" if self.because else "")
 
 
 def refusal(snapshot: Snapshot) -> Refused | None:
     """The first reason against submitting this operation, or None. Pure; the order is that of `Refusal`."""
     operation, approval, now = snapshot.operation, snapshot.approval, snapshot.now
-    state, intent = operation.state, operation.intent
+    intent = operation.intent
 
-    if state.dispatch is not Dispatch.NOT_STARTED:
-        return Refused(Refusal.ALREADY_DISPATCHED)
+    if refused_again := _refused_again(snapshot):
+        return refused_again
     if operation.disposition is not Disposition.OPEN:
         return Refused(Refusal.DISPOSITION_CLOSED)
     if stops := stops_for(snapshot.stops, flow=operation.flow.name, account_key=operation.account_key):
@@ -138,6 +147,31 @@ def refusal(snapshot: Snapshot) -> Refused | None:
     if snapshot.account_busy:
         return Refused(Refusal.ACCOUNT_BUSY)
     return None
+
+
+def _refused_again(snapshot: Snapshot) -> Refused | None:
+    """Why an operation that was dispatched before has no further attempt (B3). The key is asked about whenever an
+    earlier attempt may have been sent, whoever opened the operation since."""
+    operation = snapshot.operation
+    match operation.state.dispatch:
+        case Dispatch.NOT_STARTED:
+            if operation.policy is not Policy.IDEMPOTENT or not _sent_before(operation):
+                return None
+        case Dispatch.STARTED:
+            return Refused(Refusal.ALREADY_DISPATCHED)
+        case Dispatch.COMPLETED:
+            if operation.policy is not Policy.IDEMPOTENT:
+                return Refused(Refusal.ALREADY_DISPATCHED)
+    may = eligibility(operation, key=snapshot.key, rejected_by_absence=snapshot.rejected_by_absence)
+    if may.permits is Permits.SAME_KEY:
+        return None
+    if snapshot.key is not None and may.reason is snapshot.key.flaw:
+        return Refused(Refusal.KEY_NOT_SAFE, retry=may.reason)
+    return Refused(Refusal.ALREADY_DISPATCHED)
+
+
+def _sent_before(operation: Operation) -> bool:
+    return any(attempt.transmission is not Transmission.NONE_PROVEN for attempt in operation.attempts)
 
 
 def stands_in_the_way(other: Neighbour) -> bool:

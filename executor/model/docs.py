@@ -194,7 +194,9 @@ def _branches(record: Operation, facts: tuple[str, ...]) -> list[tuple[str, Elig
     """The answers by the facts that make a difference, in words."""
 
     def answer(held: Mapping[str, bool]) -> Eligibility:
-        shown = KeyFacts(honoured=True, same_fields=True, inside_lifetime=True, attempts_left=1)
+        shown = KeyFacts(
+            honoured=True, same_terms=True, alone=True, same_fields=True, inside_lifetime=True, attempts_left=1
+        )
         return retry.eligibility(
             record,
             key=shown if held.get("key") else None,
@@ -230,8 +232,8 @@ _CASES: tuple[tuple[str, State, tuple[tuple[Transmission, bool], ...], tuple[str
         ((_N, False),),
         (),
     ),
-    ("proven not sent, never released", _closed(_N, Outcome.UNOBSERVED), ((_N, False),), ()),
-    ("proven not sent, released", _closed(_N, Outcome.UNOBSERVED), ((_N, True),), ()),
+    ("proven not sent, never released", _closed(_N, Outcome.UNOBSERVED), ((_N, False),), ("key",)),
+    ("proven not sent, released", _closed(_N, Outcome.UNOBSERVED), ((_N, True),), ("key",)),
     (
         "proven not sent, after an earlier attempt whose absence was proven",
         _closed(_N, Outcome.UNOBSERVED),

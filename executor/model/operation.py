@@ -15,17 +15,7 @@ from urllib.parse import urlsplit
 
 from executor.model import fingerprint
 from executor.model.transitions import State, Transmission
-
-
-class Policy(StrEnum):
-    """How often the effect request of an operation may be released (B3)."""
-
-    ABSOLUTE = "absolute"
-    """At most one release, ever, even under a fresh approval. The default for browser flows."""
-    REAUTHORIZE = "reauthorize"
-    """A person may authorize a further attempt, as a linked decision that names the duplicate exposure."""
-    IDEMPOTENT = "idempotent"
-    """The contract makes repetition safe: same key, same fields, inside the key's lifetime and count."""
+from flows.effect import Policy as Policy
 
 
 class Disposition(StrEnum):

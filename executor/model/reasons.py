@@ -28,6 +28,7 @@ class Halt(StrEnum):
     EVIDENCE_NOT_STORED = "evidence_not_stored"
     COULD_NOT_LOOK = "could_not_look"
     ALREADY_THERE = "already_there"
+    SETTLED_BY_LOOKING = "settled_by_looking"
     DEFECT = "defect"
     CANCELLED = "cancelled"
     LEDGER_FAILED = "ledger_failed"
@@ -67,6 +68,7 @@ _HALT = {
     Halt.EVIDENCE_NOT_STORED: "The evidence could not be stored durably, so nothing was submitted. Free some space.",
     Halt.COULD_NOT_LOOK: "It could not be read whether the item is there already, so nothing was submitted.",
     Halt.ALREADY_THERE: "The site shows the item already. Nothing was dispatched; close this against that item.",
+    Halt.SETTLED_BY_LOOKING: "The site shows what the earlier attempt brought about, so nothing was sent again.",
     Halt.DEFECT: "An error in the program stopped it before anything was dispatched. Report it.",
     Halt.CANCELLED: "The run was cancelled before anything was dispatched.",
     Halt.LEDGER_FAILED: "The ledger could not record the claim, so nothing was submitted.",
@@ -89,6 +91,8 @@ class NotSent(StrEnum):
     EFFECT_COUNT = "effect_count"
     MATERIAL_DIFFERS = "material_differs"
     SESSION_DIFFERS = "session_differs"
+    KEY_DIFFERS = "key_differs"
+    KEY_ENDED = "key_ended"
     HOST_UNREACHABLE = "host_unreachable"
     NOTHING_WRITTEN = "nothing_written"
     VALIDATION_MESSAGE = "validation_message"
@@ -117,6 +121,8 @@ _NOT_SENT = {
     NotSent.EFFECT_COUNT: "The request would have caused more or fewer than one effect; the gate refused it.",
     NotSent.MATERIAL_DIFFERS: "The outgoing request did not carry what was approved; the gate refused it.",
     NotSent.SESSION_DIFFERS: "The outgoing request did not carry the session that was checked; the gate refused it.",
+    NotSent.KEY_DIFFERS: "The outgoing request did not carry the operation's key; the gate refused it.",
+    NotSent.KEY_ENDED: "The provider may have forgotten the key before the request could leave; it was not sent again.",
     NotSent.HOST_UNREACHABLE: "The host could not be reached: no byte of the request was written.",
     NotSent.NOTHING_WRITTEN: "The connection was gone before the first byte of the request was written.",
     NotSent.VALIDATION_MESSAGE: "The page refused the input and sent nothing.",

@@ -15,14 +15,15 @@ it, and the joint state after it is legal; otherwise `IllegalTransition` is rais
 
 The joint rules:
 
-1. Claiming needs permission `authorized` and outcome `unobserved`, or a linked decision that reopened the operation.
+1. Claiming needs permission `authorized` and outcome `unobserved`, or a linked decision or the provider's key that
+   opened the operation again. An approval of an operation that was dispatched renews the permission and opens nothing.
 2. While an attempt is open the outcome does not move: it is judged when the attempt is closed, in the same step.
 3. An attempt closed with transmission `none_proven` leaves the outcome `unobserved`; with any other it may not stay
    `unobserved` (`unknown` is a result). So "completed, unobserved" always means "proven not sent", and nothing else.
 4. A verdict needs something to judge: `unobserved` has no verdict. (A linked attempt that was proven not sent keeps
    the `unknown` of the attempt before it, and that one may still be resolved.)
-5. `succeeded` and `rejected` are final, except that a linked decision may reopen an operation `rejected` by proven
-   absence. Contradicting evidence becomes a discrepancy beside the outcome, it never moves it back.
+5. `succeeded` and `rejected` are final, except that a linked decision or a key may open an operation `rejected` by
+   proven absence again. Contradicting evidence becomes a discrepancy beside the outcome, it never moves it back.
 
 This file holds tables and pure functions, no I/O.
 """
@@ -72,6 +73,8 @@ class Event(StrEnum):
     APPROVAL_REVOKED = "approval_revoked"
     REOPENED = "reopened"
     """A person authorized a further, linked attempt."""
+    REISSUED = "reissued"
+    """The provider's key makes a further attempt safe: recorded together with the claim of that attempt."""
     CLAIMED = "claimed"
     """The attempt exists and its dispatch has started: committed before the gesture (A6)."""
     EXPOSED = "exposed"
@@ -100,6 +103,7 @@ PERMISSION: Mapping[Permission, Mapping[Event, Permission]] = {
         Event.APPROVAL_EXPIRED: Permission.EXPIRED,
         Event.APPROVAL_REVOKED: Permission.REVOKED,
         Event.REOPENED: Permission.AUTHORIZED,
+        Event.REISSUED: Permission.AUTHORIZED,
         Event.CLAIMED: Permission.AUTHORIZED,
         Event.RELEASED: Permission.AUTHORIZED,
     },
@@ -127,7 +131,9 @@ DISPATCH: Mapping[Dispatch, Mapping[Event, Dispatch]] = {
         Event.CLOSED: Dispatch.COMPLETED,
     },
     Dispatch.COMPLETED: {
+        Event.APPROVED: Dispatch.COMPLETED,
         Event.REOPENED: Dispatch.NOT_STARTED,
+        Event.REISSUED: Dispatch.NOT_STARTED,
         Event.SEEN_ACCEPTED: Dispatch.COMPLETED,
         Event.SEEN_SUCCEEDED: Dispatch.COMPLETED,
         Event.SEEN_REJECTED: Dispatch.COMPLETED,
@@ -144,6 +150,7 @@ TRANSMISSION: Mapping[Transmission | None, Mapping[Event, Transmission | None]] 
         Event.RELEASED: Transmission.POSSIBLE,
         Event.CLOSED: Transmission.NONE_PROVEN,
         Event.REOPENED: None,
+        Event.REISSUED: None,
     },
     Transmission.POSSIBLE: {
         Event.EXPOSED: Transmission.POSSIBLE,
@@ -152,12 +159,14 @@ TRANSMISSION: Mapping[Transmission | None, Mapping[Event, Transmission | None]] 
         Event.ANSWERED: Transmission.ANSWERED,
         Event.CLOSED: Transmission.POSSIBLE,
         Event.REOPENED: None,
+        Event.REISSUED: None,
     },
     Transmission.ANSWERED: {
         # After the answer the attempt's gate still lets declared supporting writes go; nothing more becomes possible.
         Event.EXPOSED: Transmission.ANSWERED,
         Event.CLOSED: Transmission.ANSWERED,
         Event.REOPENED: None,
+        Event.REISSUED: None,
     },
 }
 
@@ -166,11 +175,13 @@ OUTCOME: Mapping[Outcome, Mapping[Event, Outcome]] = {
         Event.CLAIMED: Outcome.UNOBSERVED,
         Event.CLOSED: Outcome.UNKNOWN,  # unless transmission is none_proven: joint rule 3
         Event.REOPENED: Outcome.UNOBSERVED,
+        Event.REISSUED: Outcome.UNOBSERVED,
     },
     Outcome.UNKNOWN: {
         Event.CLAIMED: Outcome.UNKNOWN,
         Event.CLOSED: Outcome.UNKNOWN,
         Event.REOPENED: Outcome.UNKNOWN,
+        Event.REISSUED: Outcome.UNKNOWN,
         Event.SEEN_ACCEPTED: Outcome.ACCEPTED,
         Event.SEEN_SUCCEEDED: Outcome.SUCCEEDED,
         Event.SEEN_REJECTED: Outcome.REJECTED,
@@ -185,6 +196,7 @@ OUTCOME: Mapping[Outcome, Mapping[Event, Outcome]] = {
     Outcome.SUCCEEDED: {},
     Outcome.REJECTED: {
         Event.REOPENED: Outcome.UNOBSERVED,
+        Event.REISSUED: Outcome.UNOBSERVED,
     },
 }
 
@@ -284,7 +296,8 @@ def illegal(state: State) -> str:
 
 
 def _forbidden_before(state: State, event: Event, attempt: AttemptFacts) -> str:
-    if event in (Event.CLAIMED, Event.RELEASED) and state.permission is not Permission.AUTHORIZED:
+    needs_permission = (Event.CLAIMED, Event.RELEASED, Event.REISSUED)
+    if event in needs_permission and state.permission is not Permission.AUTHORIZED:
         return "the operation is not authorized"
     if event is Event.RELEASED and attempt.released:
         return "the attempt's one release is spent"
@@ -292,8 +305,8 @@ def _forbidden_before(state: State, event: Event, attempt: AttemptFacts) -> str:
         return "the attempt was not released"
     if event is Event.NOTHING_WRITTEN and attempt.exposed:
         return "another write that could cause the effect has left"
-    if event is Event.APPROVED and state.dispatch is not Dispatch.NOT_STARTED:
-        return "a dispatched operation is reopened by a linked decision, not by an approval"
+    if event is Event.APPROVED and state.outcome in (Outcome.ACCEPTED, Outcome.SUCCEEDED):
+        return "there is nothing left to permit"
     return ""
 
 

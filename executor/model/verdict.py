@@ -104,11 +104,14 @@ def verdict(
     baseline: frozenset[str] | None,
     account: str,
     guarantee: Guarantee | None,
+    sent_before: bool = False,
 ) -> Verdict | None:
     """The outcome that the evidence supports, or None when there is nothing to judge (`none_proven`).
 
     `reading` is None without a complete answer, and is not looked at unless the transmission is `answered`. `baseline`
-    holds the ids of the published list before the claim, None when they could not be read.
+    holds the ids of the published list before the claim, None when they could not be read. `sent_before` says that an
+    earlier attempt of the operation may have been sent: then the baseline is the one that was read before that, and
+    an answer that says "not applied" is about this request alone and establishes nothing about the operation.
     """
     if transmission is Transmission.NONE_PROVEN:
         return None
@@ -121,7 +124,7 @@ def verdict(
             return _done(reading, reading.item, seen, baseline)
         case Says.ACCEPTED if reading is not None:
             return _accepted(reading, seen)
-        case Says.NOT_APPLIED if reading is not None:
+        case Says.NOT_APPLIED if reading is not None and not sent_before:
             return _not_applied(reading, seen)
         case _:
             return _by_looking(seen)

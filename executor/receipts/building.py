@@ -18,7 +18,6 @@ from executor.model.operation import ActorKind, EventRecord, Operation
 from executor.model.step_table import STEPS
 from executor.model.verdict import Discrepancy, VerdictReason
 from executor.receipts.guidance import (
-    RETRY_SENTENCES,
     ActionPermitted,
     Detector,
     Standing,
@@ -151,7 +150,7 @@ class _Builder:
                 policy=operation.policy,
                 permits=reading.eligibility.permits,
                 reason=reading.eligibility.reason,
-                sentence=RETRY_SENTENCES[reading.eligibility.reason],
+                sentence=reading.eligibility.reason.sentence,
             ),
             undo=self._undo(),
             evidence=self._evidence(),

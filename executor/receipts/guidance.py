@@ -15,7 +15,7 @@ from executor.model.admission import Refusal
 from executor.model.ending import code
 from executor.model.failure import FailureClass
 from executor.model.reasons import Halt, NotSent, Reason, Unsure
-from executor.model.retry import Eligibility, Permits, RetryReason
+from executor.model.retry import Eligibility, Permits
 from executor.model.verdict import Discrepancy, VerdictReason
 
 T = TypeVar("T")
@@ -374,22 +374,3 @@ def _prohibited(case: Case) -> Iterator[ActionProhibited]:
                 yield must_not.REPORT_AS_PUBLISHED
     if not case.looks_allowed and case.standing in (Standing.UNKNOWN, Standing.STARTED, Standing.ACCEPTED):
         yield must_not.LOOK
-
-
-RETRY_SENTENCES = {
-    RetryReason.NOT_STARTED: "There was no attempt yet; it needs a good approval to run.",
-    RetryReason.ATTEMPT_OPEN: "An attempt is open; there is no other beside it.",
-    RetryReason.SUCCEEDED: "It has succeeded; there is no further attempt.",
-    RetryReason.ACCEPTED: "The site has taken it in; there is no further attempt.",
-    RetryReason.NONE_PROVEN: "It is proven that nothing left: a fresh approval opens one further attempt.",
-    RetryReason.RELEASE_SPENT: "The one release of the policy `absolute` is used; there is no further attempt.",
-    RetryReason.UNKNOWN_ABSOLUTE: "It may be out, and the policy is `absolute`: there is no further attempt.",
-    RetryReason.UNKNOWN_NEEDS_RECONCILIATION: "It may be out: looking comes first, then a person may decide.",
-    RetryReason.UNKNOWN_NEEDS_LINKED_DECISION: "Looking has ended without a result: a person may decide on one more.",
-    RetryReason.KEY_MAKES_IT_SAFE: "The provider honours the key: the same request with the same key is safe.",
-    RetryReason.KEY_CONDITIONS_NOT_SHOWN: "It cannot be shown that the provider's key still holds: no further attempt.",
-    RetryReason.REJECTED_ABSOLUTE: "The policy is `absolute`: there is no further attempt.",
-    RetryReason.REJECTED_NEEDS_LINKED_DECISION: "It is not there: a person may decide on a further attempt.",
-    RetryReason.REJECTED_NOT_BY_ABSENCE: "The site refused it; the same again would be refused again.",
-}
-"""Why a further attempt is, or is not, possible, for a reader (B2)."""

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from model_builders import FLOW, HOUR, NOW, PERSON, READY, approval, intent, operation
+from model_builders import FLOW, HOUR, NOW, PERSON, READY, approval, attempt, intent, operation
 
 from executor.model.admission import Neighbour, Refusal, Refused, Snapshot, refusal, stands_in_the_way, stops_for
-from executor.model.operation import Disposition, FlowBinding, Stop
+from executor.model.operation import Disposition, FlowBinding, Policy, Stop
+from executor.model.retry import KeyFacts, RetryReason
 from executor.model.transitions import Dispatch, Outcome, Permission, State, Transmission
 
 
@@ -67,13 +68,23 @@ def with_intent(s: Snapshot, **changes: Any) -> Snapshot:
 
 BREAKS: dict[Refusal, Callable[[Snapshot], Snapshot]] = {
     Refusal.ALREADY_DISPATCHED: lambda s: op(
-        s,
-        state=replace(
-            s.operation.state,
-            dispatch=Dispatch.COMPLETED,
-            transmission=Transmission.POSSIBLE,
-            outcome=Outcome.UNKNOWN,
+        s, state=replace(s.operation.state, dispatch=Dispatch.STARTED, transmission=Transmission.POSSIBLE)
+    ),
+    Refusal.KEY_NOT_SAFE: lambda s: replace(
+        op(
+            s,
+            policy=Policy.IDEMPOTENT,
+            attempts=SENT,
+            state=s.operation.state
+            if s.operation.state.dispatch is Dispatch.STARTED
+            else replace(
+                s.operation.state,
+                dispatch=Dispatch.COMPLETED,
+                transmission=Transmission.POSSIBLE,
+                outcome=Outcome.UNKNOWN,
+            ),
         ),
+        key=replace(SHOWN, inside_lifetime=False),
     ),
     Refusal.DISPOSITION_CLOSED: lambda s: op(s, disposition=Disposition.WAIT),
     Refusal.STOPPED: lambda s: replace(s, stops=(stop(),)),
@@ -92,6 +103,8 @@ BREAKS: dict[Refusal, Callable[[Snapshot], Snapshot]] = {
     Refusal.LEDGER_BEHIND_ANCHOR: lambda s: replace(s, behind_anchor=True),
     Refusal.ACCOUNT_BUSY: lambda s: replace(s, account_busy=True),
 }
+SENT = (attempt(1, Transmission.POSSIBLE, released_at=NOW),)
+SHOWN = KeyFacts(honoured=True, same_terms=True, alone=True, same_fields=True, inside_lifetime=True, attempts_left=1)
 AT_THE_RELEASE = (Refusal.LEASE_LOST, Refusal.ALREADY_RELEASED, Refusal.TOO_LATE_TO_WRITE)
 """Given by the lease and the release, never by admission."""
 
@@ -134,6 +147,48 @@ def test_only_an_open_operation_runs(disposition: Disposition) -> None:
 def test_no_approval_makes_a_dispatched_operation_run(reached: Dispatch) -> None:
     state = State(Permission.AUTHORIZED, reached, Transmission.NONE_PROVEN, Outcome.UNOBSERVED)
     assert refusal(snapshot(operation=operation(state))) == Refused(Refusal.ALREADY_DISPATCHED)
+
+
+class TestKey:
+    """An operation that was dispatched before, under `idempotent`."""
+
+    UNKNOWN = State(Permission.AUTHORIZED, Dispatch.COMPLETED, Transmission.POSSIBLE, Outcome.UNKNOWN)
+
+    def seen(self, state: State = UNKNOWN, **changes: Any) -> Snapshot:
+        return snapshot(operation=operation(state, Policy.IDEMPOTENT, attempts=SENT), **changes)
+
+    def test_runs_again_where_all_is_shown(self) -> None:
+        assert refusal(self.seen(key=SHOWN)) is None
+
+    def test_says_what_cannot_be_shown(self) -> None:
+        refused = refusal(self.seen(key=replace(SHOWN, attempts_left=0)))
+        assert refused == Refused(Refusal.KEY_NOT_SAFE, retry=RetryReason.KEY_ATTEMPTS_SPENT)
+        assert refused.sentence.endswith(RetryReason.KEY_ATTEMPTS_SPENT.sentence)
+
+    def test_without_a_key_it_is_dispatched_and_that_is_all(self) -> None:
+        assert refusal(self.seen()) == Refused(Refusal.ALREADY_DISPATCHED)
+
+    @pytest.mark.parametrize("policy", [Policy.ABSOLUTE, Policy.REAUTHORIZE])
+    def test_no_other_policy_asks_for_the_key(self, policy: Policy) -> None:
+        record = operation(self.UNKNOWN, policy, attempts=SENT)
+        assert refusal(snapshot(operation=record, key=SHOWN)) == Refused(Refusal.ALREADY_DISPATCHED)
+
+    @pytest.mark.parametrize("absence", [True, False])
+    def test_a_rejection_needs_proven_absence(self, absence: bool) -> None:
+        rejected = replace(self.UNKNOWN, outcome=Outcome.REJECTED)
+        refused = refusal(self.seen(rejected, key=SHOWN, rejected_by_absence=absence))
+        assert refused == (None if absence else Refused(Refusal.ALREADY_DISPATCHED))
+
+    def test_whoever_opened_it_again_the_key_is_asked(self) -> None:
+        """A decision that was revoked and a plain approval after it do not make up for a key that is over."""
+        opened = State(Permission.AUTHORIZED, Dispatch.NOT_STARTED, None, Outcome.UNKNOWN)
+        assert refusal(self.seen(opened, key=SHOWN)) is None
+        for key in (None, replace(SHOWN, inside_lifetime=False)):
+            assert refusal(self.seen(opened, key=key)) is not None
+
+    @pytest.mark.parametrize("spoilt", [{"used": 1}, {"expires": NOW}, {"revoked_at": NOW}])
+    def test_the_approval_must_still_be_good(self, spoilt: dict[str, Any]) -> None:
+        assert refusal(self.seen(key=SHOWN, approval=approval(**spoilt))) is not None
 
 
 class TestApproval:

@@ -4,6 +4,9 @@ may run at any time, persons who approve, revoke and reopen, evidence that says 
 The world below is the ledger's contract (`executor.ledger.ledger`) around the real tables and the real retry decision.
 It explores breadth first until nothing new is found; only the number of attempts is bounded. Fencing tokens grow
 without end, so the world keeps what matters of them: whether a worker's token is still the current one.
+
+Under `idempotent` the site is part of the world: it honours the key, makes one item for all requests that carry it, and
+forgets it when its lifetime is over. Then ground truth is counted: never more than one item.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ from executor.model.transitions import (
 )
 
 MOST_ATTEMPTS = 3
-SHOWN = KeyFacts(honoured=True, same_fields=True, inside_lifetime=True, attempts_left=1)
+SHOWN = KeyFacts(honoured=True, same_terms=True, alone=True, same_fields=True, inside_lifetime=True, attempts_left=1)
 SEEN = (Event.SEEN_ACCEPTED, Event.SEEN_SUCCEEDED, Event.SEEN_REJECTED, Event.SEEN_UNCLEAR)
 
 
@@ -65,15 +68,35 @@ class Worker:
 
 
 @dataclass(frozen=True)
+class Site:
+    """A site that honours the key. `items` is ground truth. The key's lifetime runs from the first release; ours ends a
+    margin before the site's, and once both are over the site makes a new item of the same request."""
+
+    items: int = 0
+    remembers: bool = False
+    ours_over: bool = False
+    forgotten: bool = False
+
+    def receives(self) -> Site:
+        """The effect request with the key."""
+        return self if self.remembers else replace(self, items=self.items + 1, remembers=not self.forgotten)
+
+    def receives_without_the_key(self) -> Site:
+        return replace(self, items=self.items + 1)
+
+
+@dataclass(frozen=True)
 class World:
     state: State = INITIAL
     tries: tuple[Try, ...] = ()
     uses: int = 0
-    """Claims that the approval in force still allows, at most one: every further attempt is opened anew."""
+    """Claims that the approval in force still allows, at most one. More of them at once reach nothing else: where a key
+    permits a further attempt, an approval may come at any time."""
     opens: str = "approval"
     """What permits the next attempt: a plain approval, a linked decision, or the provider's key."""
     by_absence: bool = False
     workers: tuple[Worker, ...] = (Worker(), Worker())
+    site: Site = Site()
 
 
 @dataclass(frozen=True)
@@ -86,6 +109,14 @@ class Guards:
     one_if_absolute: bool = True
     retry: bool = True
     settle_raises_token: bool = True
+    every_write_has_the_key: bool = True
+    """The flow declares no write but the effect that could cause it (a declaration that is checked on loading)."""
+    lifetime_at_claim: bool = True
+    lifetime_at_release: bool = True
+    margin: bool = True
+    """Our end of the lifetime comes before the site's by more than a release takes to be written and to arrive."""
+    key_asked_at_claim: bool = True
+    """Whoever opened the operation: after an attempt that may have been sent, the claim asks about the key."""
 
 
 ALL = Guards()
@@ -117,6 +148,7 @@ class Explorer:
         yield from self._people(world)
         yield from self._evidence(world)
         yield from self._recovery(world)
+        yield from self._time(world)
         for index in range(len(world.workers)):
             yield from self._worker(world, index)
 
@@ -125,7 +157,7 @@ class Explorer:
         for event in (Event.APPROVAL_EXPIRED, Event.APPROVAL_REVOKED):
             if (state := moved(world.state, event)) is not None:
                 yield replace(world, state=state, uses=0)
-        if (state := moved(world.state, Event.APPROVED)) is not None:
+        if (state := moved(world.state, Event.APPROVED)) is not None and self._may_approve(world):
             yield replace(world, state=state, uses=1)
         if (state := moved(world.state, Event.REOPENED)) is None or len(world.tries) >= MOST_ATTEMPTS:
             return
@@ -134,11 +166,32 @@ class Explorer:
             opens = {
                 Permits.FRESH_APPROVAL: "approval",
                 Permits.LINKED_DECISION: "decision",
-                Permits.SAME_KEY: "key",
+                Permits.SAME_KEY: None,  # the claim opens it
                 Permits.NOTHING: None if self.guards.retry else "approval",
             }[by]
             if opens is not None:
                 yield replace(world, state=state, uses=1, opens=opens, by_absence=False)
+
+    def _may_approve(self, world: World) -> bool:
+        """Whether the ledger takes a plain approval that opens nothing: before an attempt, or where the key permits."""
+        by = permits(world.state, self.policy, world.tries, self._key(world), False, world.by_absence)
+        fresh = by is Permits.FRESH_APPROVAL and world.state.dispatch is Dispatch.NOT_STARTED
+        return fresh or by is Permits.SAME_KEY or not self.guards.retry
+
+    def _key(self, world: World) -> bool:
+        """What can be shown about the key right now."""
+        alone = not any(one.exposed for one in world.tries)
+        return alone and not (world.site.ours_over and self.guards.lifetime_at_claim)
+
+    def _time(self, world: World) -> Iterator[World]:
+        """The key's lifetime, ours and then the site's. Without the margin a request may be on its way meanwhile."""
+        if self.policy is not Policy.IDEMPOTENT or not any(one.released for one in world.tries):
+            return
+        site = world.site
+        if not site.ours_over:
+            yield replace(world, site=replace(site, ours_over=True))
+        elif not site.forgotten and not (self.guards.margin and any(w.at == "released" for w in world.workers)):
+            yield replace(world, site=replace(site, forgotten=True, remembers=False))
 
     def _evidence(self, world: World) -> Iterator[World]:
         for event in SEEN:
@@ -175,24 +228,57 @@ class Explorer:
                 released = self._released(world, worker, mine_open)
                 yield from goes(released, at="released")
             case "released":
-                yield from goes(with_try(world, worker.tries, wrote=True), at="wrote")
+                wrote = with_try(world, worker.tries, wrote=True)
+                if self.policy is Policy.IDEMPOTENT:
+                    wrote = replace(wrote, site=world.site.receives())
+                yield from goes(wrote, at="wrote")
                 yield from goes(world, at="late")
                 if mine_open and (without := self._recorded(world, Event.NOTHING_WRITTEN)) is not None:
                     yield from goes(with_try(without, worker.tries, nothing_written=True), at="nothing")
             case "wrote" if mine_open:
                 yield from goes(self._recorded(world, Event.ANSWERED), at="answered")
         may_expose = mine_open and worker.at in ("claimed", "released", "wrote", "answered") and worker.token_current
+        if self.policy is Policy.IDEMPOTENT:
+            first = worker.tries >= 0 and not world.tries[worker.tries].exposed
+            may_expose = may_expose and first and not self.guards.every_write_has_the_key
         if may_expose and (exposed := self._recorded(world, Event.EXPOSED)) is not None:
-            yield with_try(exposed, worker.tries, exposed=True)  # recorded before that write leaves
+            left = with_try(exposed, worker.tries, exposed=True)  # recorded before that write leaves
+            if self.policy is Policy.IDEMPOTENT:
+                left = replace(left, site=world.site.receives_without_the_key())
+            yield left
         if mine_open and worker.at in ("claimed", "wrote", "nothing", "late", "answered"):
             yield from goes(self._recorded(world, Event.CLOSED), at="idle", tries=-1, token_current=False)
 
     def _claimed(self, world: World, worker: Worker) -> World | None:
         if not worker.token_current or world.uses < 1 or len(world.tries) >= MOST_ATTEMPTS:
             return None
-        if (state := moved(world.state, Event.CLAIMED)) is None:
+        before, opens = world.state, world.opens
+        if self.policy is Policy.IDEMPOTENT and self._asks_for_the_key(world):
+            by = permits(before, self.policy, world.tries, self._key(world), False, world.by_absence)
+            if by is not Permits.SAME_KEY:
+                return None
+            opens = "key"
+            if before.dispatch is Dispatch.COMPLETED:
+                reissued = moved(before, Event.REISSUED)
+                if reissued is None:
+                    return None
+                before = reissued
+        if (state := moved(before, Event.CLAIMED)) is None:
             return None
-        return replace(world, state=state, uses=world.uses - 1, tries=(*world.tries, Try(world.opens)))
+        return replace(
+            world,
+            state=state,
+            uses=world.uses - 1,
+            tries=(*world.tries, Try(opens)),
+            by_absence=False,
+            opens="approval",
+        )
+
+    def _asks_for_the_key(self, world: World) -> bool:
+        if world.state.dispatch is Dispatch.COMPLETED:
+            return True
+        sent = any(one.transmission is not Transmission.NONE_PROVEN for one in world.tries)
+        return sent and self.guards.key_asked_at_claim
 
     def _released(self, world: World, worker: Worker, mine_open: bool) -> World | None:
         guards = self.guards
@@ -201,6 +287,10 @@ class Explorer:
         if guards.open_attempt and not mine_open:
             return None
         if guards.one_if_absolute and self.policy is Policy.ABSOLUTE and any(one.released for one in world.tries):
+            return None
+        again = any(one.transmission is not Transmission.NONE_PROVEN for one in world.tries[: worker.tries])
+        over = world.site.ours_over and guards.lifetime_at_release
+        if self.policy is Policy.IDEMPOTENT and again and over:
             return None
         mine = world.tries[worker.tries]
         if not guards.open_attempt and not mine_open:
@@ -300,6 +390,8 @@ def breach(policy: Policy, world: World) -> str:
     tries = world.tries
     if rule := illegal(world.state):
         return f"an illegal state: {rule}"
+    if world.site.items > 1:
+        return "idempotent: the site has two items"
     if policy is Policy.ABSOLUTE:
         if sum(one.released for one in tries) > 1:
             return "absolute: a second release"
@@ -350,7 +442,28 @@ def test_no_path_leads_to_a_second_release(policy: Policy, releases: int, capsys
             id="absolute: neither the retry decision nor the constraint",
         ),
         pytest.param(Policy.REAUTHORIZE, Guards(retry=False), "opened by approval", id="no retry decision"),
-        pytest.param(Policy.IDEMPOTENT, Guards(retry=False), "opened by approval", id="no retry decision, key"),
+        pytest.param(
+            Policy.IDEMPOTENT,
+            Guards(retry=False, key_asked_at_claim=False),
+            "opened by approval",
+            id="neither the retry decision nor the question for the key",
+        ),
+        pytest.param(
+            Policy.IDEMPOTENT,
+            Guards(lifetime_at_claim=False, lifetime_at_release=False),
+            "two items",
+            id="the key's lifetime is not asked about",
+        ),
+        pytest.param(
+            Policy.IDEMPOTENT,
+            Guards(lifetime_at_release=False),
+            "two items",
+            id="the key's lifetime is asked about at the claim alone",
+        ),
+        pytest.param(Policy.IDEMPOTENT, Guards(margin=False), "two items", id="no margin before the lifetime's end"),
+        pytest.param(
+            Policy.IDEMPOTENT, Guards(every_write_has_the_key=False), "two items", id="a write without the key"
+        ),
         pytest.param(
             Policy.ABSOLUTE,
             Guards(token=False, open_attempt=False),
@@ -370,12 +483,13 @@ def test_the_exploration_finds_what_a_missing_guard_lets_through(policy: Policy,
 
 
 @pytest.mark.parametrize(
-    "guards",
+    ("policy", "guards"),
     [
-        pytest.param(Guards(one_if_absolute=False), id="retry decision alone"),
-        pytest.param(Guards(open_attempt=False), id="token alone"),
-        pytest.param(Guards(token=False), id="open attempt alone"),
+        pytest.param(Policy.ABSOLUTE, Guards(one_if_absolute=False), id="retry decision alone"),
+        pytest.param(Policy.ABSOLUTE, Guards(open_attempt=False), id="token alone"),
+        pytest.param(Policy.ABSOLUTE, Guards(token=False), id="open attempt alone"),
+        pytest.param(Policy.IDEMPOTENT, Guards(retry=False), id="the question for the key at the claim alone"),
     ],
 )
-def test_guards_that_overlap_hold_alone(guards: Guards) -> None:
-    assert explore(Policy.ABSOLUTE, guards).breach == ""
+def test_guards_that_overlap_hold_alone(policy: Policy, guards: Guards) -> None:
+    assert explore(policy, guards).breach == ""

@@ -12,7 +12,7 @@ from executor.model.operation import Attempt, Policy
 from executor.model.retry import Eligibility, KeyFacts, Permits, RetryReason, eligibility
 from executor.model.transitions import Dispatch, Outcome, Permission, State, Transmission
 
-SHOWN = KeyFacts(honoured=True, same_fields=True, inside_lifetime=True, attempts_left=1)
+SHOWN = KeyFacts(honoured=True, same_terms=True, alone=True, same_fields=True, inside_lifetime=True, attempts_left=1)
 ABSOLUTE, REAUTHORIZE, IDEMPOTENT = Policy.ABSOLUTE, Policy.REAUTHORIZE, Policy.IDEMPOTENT
 NOTHING = Permits.NOTHING
 R = RetryReason
@@ -56,6 +56,8 @@ def expected(  # the table of the requirements, written once more and independen
         return Eligibility(NOTHING, R.RELEASE_SPENT)
     if any(one.transmission is not Transmission.NONE_PROVEN for one in attempts):
         return after_absence
+    if policy is IDEMPOTENT and key:
+        return by_key
     return Eligibility(Permits.FRESH_APPROVAL, R.NONE_PROVEN)
 
 
@@ -95,12 +97,45 @@ def test_before_and_during_an_attempt(policy: Policy) -> None:
             )
 
 
-@pytest.mark.parametrize("lacking", [{"honoured": False}, {"same_fields": False}, {"inside_lifetime": False}])
-@pytest.mark.parametrize("left", [1, 0, -1])
-def test_a_key_needs_every_condition(lacking: dict[str, bool], left: int) -> None:
-    unknown = operation(closed(Outcome.UNKNOWN, Transmission.POSSIBLE), IDEMPOTENT, attempts=(SENT,))
-    for key in (replace(SHOWN, **lacking, attempts_left=left), replace(SHOWN, attempts_left=min(left, 0)), None):
-        assert eligibility(unknown, key=key) == Eligibility(NOTHING, R.KEY_CONDITIONS_NOT_SHOWN)
+LACKING = {
+    R.KEY_NOT_HONOURED: {"honoured": False},
+    R.KEY_TERMS_CHANGED: {"same_terms": False},
+    R.KEY_NOT_ALONE: {"alone": False},
+    R.KEY_FIELDS_NOT_SHOWN: {"same_fields": False},
+    R.KEY_LIFETIME_OVER: {"inside_lifetime": False},
+    R.KEY_ATTEMPTS_SPENT: {"attempts_left": 0},
+}
+
+
+@pytest.mark.parametrize("reason", LACKING, ids=lambda reason: reason.value)
+def test_a_key_needs_every_condition_and_names_the_first_that_is_missing(reason: RetryReason) -> None:
+    later = list(LACKING)[list(LACKING).index(reason) :]
+    everything_after = {name: value for one in later for name, value in LACKING[one].items()}
+    for state in (closed(Outcome.UNKNOWN, Transmission.POSSIBLE), closed(Outcome.REJECTED, Transmission.POSSIBLE)):
+        record = operation(state, IDEMPOTENT, attempts=(SENT,))
+        for lacking in (LACKING[reason], everything_after):
+            found = eligibility(record, key=replace(SHOWN, **lacking), rejected_by_absence=True)
+            assert found == Eligibility(NOTHING, reason)
+        assert eligibility(record, rejected_by_absence=True).reason is R.KEY_CONDITIONS_NOT_SHOWN
+
+
+OPENED_AGAIN = State(Permission.AUTHORIZED, Dispatch.NOT_STARTED, None, Outcome.UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("policy", "outcome", "found"),
+    [
+        (ABSOLUTE, Outcome.UNKNOWN, Eligibility(NOTHING, R.RELEASE_SPENT)),
+        (REAUTHORIZE, Outcome.UNKNOWN, Eligibility(Permits.LINKED_DECISION, R.UNKNOWN_NEEDS_LINKED_DECISION)),
+        (REAUTHORIZE, Outcome.UNOBSERVED, Eligibility(Permits.LINKED_DECISION, R.REJECTED_NEEDS_LINKED_DECISION)),
+        (IDEMPOTENT, Outcome.UNKNOWN, Eligibility(Permits.SAME_KEY, R.KEY_MAKES_IT_SAFE)),
+    ],
+)
+def test_what_a_decision_opened_needs_that_decision_again(policy: Policy, outcome: Outcome, found: Eligibility) -> None:
+    """Not a plain approval, however often the decision's own was revoked."""
+    for permission in (Permission.AUTHORIZED, Permission.EXPIRED, Permission.REVOKED):
+        state = replace(OPENED_AGAIN, permission=permission, outcome=outcome)
+        assert eligibility(operation(state, policy, attempts=(SENT,)), key=SHOWN) == found
 
 
 def test_absolute_permits_nothing_after_a_release() -> None:
@@ -113,7 +148,7 @@ def test_absolute_permits_nothing_after_a_release() -> None:
 
 
 def test_every_reason_is_given_somewhere() -> None:
-    given = {R.NOT_STARTED, R.ATTEMPT_OPEN}
+    given = {R.NOT_STARTED, R.ATTEMPT_OPEN, *LACKING}
     for (state, attempts), policy, key, ended, absence in product(
         RECORDS, Policy, (None, SHOWN), (False, True), (False, True)
     ):
@@ -121,3 +156,4 @@ def test_every_reason_is_given_somewhere() -> None:
         found = eligibility(record, key=key, reconciliation_ended=ended, rejected_by_absence=absence)
         given.add(found.reason)
     assert given == set(RetryReason)
+    assert all(reason.sentence.endswith(".") for reason in RetryReason)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -116,7 +117,25 @@ class TestJointRules:
                 after = apply(state, event, facts)
             except IllegalTransition:
                 continue
-            assert (after.dispatch is Dispatch.NOT_STARTED) == (event is Event.REOPENED)
+            assert (after.dispatch is Dispatch.NOT_STARTED) == (event in (Event.REOPENED, Event.REISSUED))
+
+    def test_1_a_key_opens_nothing_without_permission(self) -> None:
+        for state in legal_states():
+            if state.permission is not Permission.AUTHORIZED:
+                with pytest.raises(IllegalTransition):
+                    apply(state, Event.REISSUED)
+
+    def test_1_an_approval_after_an_attempt_opens_nothing(self) -> None:
+        for state in legal_states():
+            if state.dispatch is Dispatch.NOT_STARTED:
+                continue
+            try:
+                after = apply(state, Event.APPROVED)
+            except IllegalTransition:
+                continue
+            assert state.dispatch is Dispatch.COMPLETED
+            assert state.outcome not in (Outcome.ACCEPTED, Outcome.SUCCEEDED)
+            assert after == replace(state, permission=Permission.AUTHORIZED)
 
     def test_2_the_outcome_stands_still_while_an_attempt_is_open(self) -> None:
         for state, event, facts in product(legal_states(), Event, EVERY_FACT):
@@ -159,7 +178,7 @@ class TestJointRules:
                 after = apply(state, event, facts)
             except IllegalTransition:
                 continue
-            reopened = state.outcome is Outcome.REJECTED and event is Event.REOPENED
+            reopened = state.outcome is Outcome.REJECTED and event in (Event.REOPENED, Event.REISSUED)
             assert after.outcome is (Outcome.UNOBSERVED if reopened else state.outcome)
 
 
