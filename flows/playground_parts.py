@@ -198,7 +198,7 @@ class PlaygroundComposer(Board):
     version = "1"
     action = "publish-announcement"
     session_cookies = ("pg_session",)
-    secret_fields = ("csrf",)
+    secret_fields: ClassVar[tuple[str, ...]] = ("csrf",)
     login_writes = (SIGN_IN,)
 
     composer: ClassVar[str]

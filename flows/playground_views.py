@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from html.parser import HTMLParser
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from playwright.async_api import Error as PlaywrightError
@@ -99,10 +99,15 @@ class Element:
         found = self.having(name, value, tag=tag)
         return found[0] if len(found) == 1 else None
 
+    def only_of(self, tag: str) -> Element | None:
+        """The element of this tag when there is exactly one."""
+        found = [part for part in self._walk() if isinstance(part, Element) and part.tag == tag]
+        return found[0] if len(found) == 1 else None
+
     def only_text(self, tag: str) -> str | None:
         """The text of the one element of this tag, as written in the document."""
-        found = [part for part in self._walk() if isinstance(part, Element) and part.tag == tag]
-        return found[0].text if len(found) == 1 else None
+        found = self.only_of(tag)
+        return found.text if found is not None else None
 
 
 class _Builder(HTMLParser):
@@ -138,7 +143,7 @@ def parse(html: str) -> Element:
 
 
 @dataclass(frozen=True)
-class _Row:
+class Row:
     """One line of a listing."""
 
     id: str
@@ -148,15 +153,15 @@ class _Row:
 
 
 @dataclass(frozen=True)
-class _Listing:
+class Listing:
     """What was read of a listing, newest first. `gap` says why it is not the whole; empty when it is."""
 
-    rows: tuple[_Row, ...]
+    rows: tuple[Row, ...]
     scope: str
     gap: str
 
 
-async def _open(page: ReadOnlyPage, intent: Intent[Announcement], address: str) -> Element | CouldNotLook:
+async def open_page(page: ReadOnlyPage, intent: Intent[Announcement], address: str) -> Element | CouldNotLook:
     """One page of the site, seen as the account; anything else is a reason why nothing could be seen (D4)."""
     try:
         status = await page.open(address)
@@ -188,12 +193,12 @@ def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
-def _row(line: Element) -> _Row | None:
+def row_of(line: Element) -> Row | None:
     number, author, state = (line.attributes.get(f"data-{name}", "") for name in ("item-id", "author", "state"))
     link = line.only("href", f"/items/{number}", tag="a")
     if link is None or not re.fullmatch(r"\d{1,15}", number):
         return None
-    return _Row(number, author, _state(state), link.text)
+    return Row(number, author, _state(state), link.text)
 
 
 def _state(shown: str) -> ItemState:
@@ -201,24 +206,22 @@ def _state(shown: str) -> ItemState:
     return next((state for state in known if state.value == shown), ItemState.OTHER)
 
 
-async def _read_list(
-    page: ReadOnlyPage, intent: Intent[Announcement], path: str, scope: str
-) -> _Listing | CouldNotLook:
+async def _read_list(page: ReadOnlyPage, intent: Intent[Announcement], path: str, scope: str) -> Listing | CouldNotLook:
     """The whole listing, page by page, as long as it says that there is a next one. It is whole when as many items
     were read as every page said there are."""
-    rows: dict[str, _Row] = {}
+    rows: dict[str, Row] = {}
     totals: set[str] = set()
     pages = 0
     gap = ""
     for number in range(1, MOST_PAGES + 1):
-        body = await _open(page, intent, path if number == 1 else f"{path}?page={number}")
+        body = await open_page(page, intent, path if number == 1 else f"{path}?page={number}")
         if isinstance(body, CouldNotLook):
             if number == 1:
                 return body
             gap = f"page {number} could not be read ({body.reason}: {body.detail})"
             break
         total = body.only("data-testid", "total")
-        read = [_row(line) for line in body.having("data-item-id", tag="li")]
+        read = [row_of(line) for line in body.having("data-item-id", tag="li")]
         if total is None or None in read:
             if number == 1:
                 return CouldNotLook(reason=NoLook.NOT_LOADED, detail=f"{path} is not the listing that is known")
@@ -238,7 +241,7 @@ async def _read_list(
     if not gap and totals != {str(len(rows))}:
         gap = f"the site states {' and '.join(sorted(totals))} in all, {len(rows)} were read"
     counted = f"{_count(len(rows), 'item')} on {_count(pages, 'page')}"
-    return _Listing(tuple(rows.values()), f"{scope}: {counted}", gap)
+    return Listing(tuple(rows.values()), f"{scope}: {counted}", gap)
 
 
 def _count(number: int, noun: str) -> str:
@@ -246,11 +249,15 @@ def _count(number: int, noun: str) -> str:
 
 
 async def _read_item(
-    page: ReadOnlyPage, intent: Intent[Announcement], row: _Row, wanted: Material
+    page: ReadOnlyPage,
+    intent: Intent[Announcement],
+    row: Row,
+    wanted: Material,
+    also_shown: Callable[[Element], Material],
 ) -> Item | CouldNotLook:
-    """The item's own page, compared with the approved material."""
+    """The item's own page, compared with the approved material. `also_shown` reads what a flow has beside the text."""
     address = f"/items/{row.id}"
-    body = await _open(page, intent, address)
+    body = await open_page(page, intent, address)
     if isinstance(body, CouldNotLook):
         return body
     card = body.only("data-item-id", row.id)
@@ -258,7 +265,7 @@ async def _read_item(
     ends = [link for link in body.having("href", "/", tag="a") if link.text.strip() == "← All notices"]
     if card is None or title is None or text is None or not ends:
         return CouldNotLook(reason=NoLook.NOT_LOADED, detail=f"{address} is not the whole page of an item")
-    shown = normal_form(title, text)
+    shown = {**normal_form(title, text), **also_shown(card)}
     author, state = card.attributes.get("data-author", ""), _state(card.attributes.get("data-state", ""))
     exact = author == intent.account and state in (ItemState.PUBLISHED, ItemState.QUEUED) and shown == wanted
     return Item(
@@ -272,7 +279,12 @@ async def _read_item(
     )
 
 
-def _conclude(items: list[Item], listing: _Listing, gap: str, scope: str) -> Observation:
+def _may_be(shown: str, title: str) -> bool:
+    """Whether an item may be the wanted one by its title: a site that cuts titles leaves their beginning."""
+    return shown == title or (shown.strip() != "" and title.startswith(shown.rstrip("… ")))
+
+
+def conclude(items: list[Item], listing: Listing, gap: str, scope: str) -> Observation:
     # A draft of this very run would otherwise pass for an item that was there before.
     listed = tuple(row.id for row in listing.rows if row.state is not ItemState.DRAFT)
     if gap:
@@ -285,7 +297,7 @@ def _conclude(items: list[Item], listing: _Listing, gap: str, scope: str) -> Obs
 class Board(Flow[Announcement]):
     """The site as its pages show it to an account."""
 
-    payload_model = Announcement
+    payload_model: ClassVar[type[Payload]] = Announcement
 
     def canonical_destination(self, destination: str) -> str:
         """The site's origin: it has one board. Raises ValueError for an address with a path."""
@@ -297,14 +309,22 @@ class Board(Flow[Announcement]):
     def material(self, payload: Announcement) -> dict[str, Any]:
         return normal_form(payload.title, payload.body)
 
+    def common_material(self, payload: Announcement) -> dict[str, Any]:
+        return normal_form(payload.title, payload.body)
+
+    def also_shown(self, card: Element) -> Material:
+        """What an item's page shows of the material beside title and body."""
+        return {}
+
     @view("mine", opens=(r"/mine(\?page=\d{1,6})?", r"/items/\d{1,15}"), lists=True)
     async def mine(self, page: ReadOnlyPage, intent: Intent[Announcement]) -> Observation:
-        """The account's own list, whole, and the page of each item that has the title and is no draft."""
+        """The account's own list, whole, and the page of each item that is no draft and has the title, or a part that
+        the site may have left of it."""
         listing = await _read_list(page, intent, "/mine", f"all items of {intent.account}")
         if isinstance(listing, CouldNotLook):
             return listing
         wanted = self.material(intent.payload)
-        alike = [row for row in listing.rows if row.title == wanted["title"]]
+        alike = [row for row in listing.rows if _may_be(row.title, str(wanted["title"]))]
         drafts = [row for row in alike if row.state is ItemState.DRAFT]
         # A draft is what composing leaves behind and says nothing about publishing: counted, and no finding.
         scope = listing.scope + (f", of which {_count(len(drafts), 'draft')} of that title" if drafts else "")
@@ -313,12 +333,12 @@ class Board(Flow[Announcement]):
         if len(candidates) > MOST_CANDIDATES:
             gap = gap or f"{len(candidates)} items have that title, the newest {MOST_CANDIDATES} were opened"
         for row in candidates[:MOST_CANDIDATES]:
-            item = await _read_item(page, intent, row, wanted)
+            item = await _read_item(page, intent, row, wanted, self.also_shown)
             if isinstance(item, CouldNotLook):
                 gap = gap or f"item {row.id} could not be read ({item.reason}: {item.detail})"
             else:
                 items.append(item)
-        return _conclude(items, listing, gap, scope)
+        return conclude(items, listing, gap, scope)
 
     @view("public", opens=(r"/(\?page=\d{1,6})?",))
     async def public(self, page: ReadOnlyPage, intent: Intent[Announcement]) -> Observation:
@@ -339,4 +359,4 @@ class Board(Flow[Announcement]):
             for row in listing.rows
             if row.title == title and row.author == intent.account
         ]
-        return _conclude(items, listing, listing.gap, listing.scope)
+        return conclude(items, listing, listing.gap, listing.scope)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from playground import assets, hazards
+from playground.api_shapes import ApiShapes
 from playground.composers import Composers
 from playground.messages import (
     SESSION_COOKIE,
@@ -69,6 +70,7 @@ class App:
             self._route("POST|PUT", "/other-publish", composers.other_publish),
             self._route("POST", "/upload", composers.upload),
             *(self._route(*route) for route in Shapes(truth, pages).routes()),
+            *(self._route(*route) for route in ApiShapes(truth, pages).routes()),
         ]
 
     @staticmethod

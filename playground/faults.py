@@ -60,6 +60,7 @@ RETRY_AFTER_S = 3
 LOST_TOO = "lost"
 BODY_ONLY = "body"
 STALE_NONCE_CODE = "STALE_NONCE"
+CONFLICT_CODE = "CONFLICT"
 
 BAD_REASONS = {
     408: "Request timeout",
@@ -154,7 +155,7 @@ async def perform(fault: Fault, argument: str | None, wire: Wire, carry_out: Car
         case Fault.QUEUED:
             await wire.answer(carry_out(queued=True))
         case Fault.STATUS_409:
-            await wire.answer(_bad(409))
+            await wire.answer(_conflict(as_json))
         case Fault.STATUS_429_BEFORE | Fault.STATUS_429_AFTER:
             if fault is Fault.STATUS_429_AFTER:
                 carry_out()
@@ -193,9 +194,18 @@ def _error_in_200(as_json: bool) -> Response:
     return html(f"<!doctype html><title>Error</title><h1>Error</h1><p>{said}</p>")
 
 
+def _conflict(as_json: bool) -> Response:
+    said = "Somebody else has changed it meanwhile."
+    return _coded(409, CONFLICT_CODE, said) if as_json else _bad(409)
+
+
 def _stale_nonce(as_json: bool) -> Response:
     said = "The nonce is not valid any more."
     if as_json:
-        errors = [{"message": said, "extensions": {"code": STALE_NONCE_CODE}}]
-        return json_response({"data": None, "error": said, "errors": errors}, 403)
+        return _coded(403, STALE_NONCE_CODE, said)
     return html(f"<!doctype html><title>Forbidden</title><h1>403 Forbidden</h1><p>{said}</p>", 403)
+
+
+def _coded(status: int, code: str, said: str) -> Response:
+    errors = [{"message": said, "extensions": {"code": code}}]
+    return json_response({"data": None, "error": said, "errors": errors}, status)

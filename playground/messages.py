@@ -7,6 +7,7 @@ before the commit takes place.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from email import policy
@@ -34,6 +35,15 @@ class CommitKind(StrEnum):
 
 class BadBody(ValueError):
     """The request body is not in the form that its route accepts."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A file that was sent with a form."""
+
+    name: str
+    media_type: str
+    content: bytes
 
 
 @dataclass(frozen=True)
@@ -95,6 +105,20 @@ class Request:
         else:
             raise BadBody("Send this form URL-encoded or as multipart/form-data.")
         return {name: value.replace("\r\n", "\n") for name, value in pairs}
+
+    def files(self) -> dict[str, Sent]:
+        """Files of a multipart body by their fields; an empty file field has an empty name."""
+        boundary = re.search(r'boundary="?([^";]+)', self.header("content-type"))
+        if boundary is None:
+            return {}
+        found: dict[str, Sent] = {}
+        for part in (b"\r\n" + self.body).split(b"\r\n--" + boundary[1].encode())[1:-1]:
+            head, _, content = part.partition(b"\r\n\r\n")
+            text = head.decode("utf-8", "replace")
+            if named := re.search(r'[ ;]name="([^"]*)"; ?filename="([^"]*)"', text):
+                kind = re.search(r"(?i)content-type: *([^\r\n;]+)", text)
+                found[named[1]] = Sent(named[2], kind[1] if kind else "", content)
+        return found
 
     def json(self) -> dict[str, object]:
         """The body as a JSON object. Raises BadBody when it is not one or is not declared as JSON."""

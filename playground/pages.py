@@ -28,6 +28,9 @@ COMPOSERS = (
     ("spa", "Single page", "Sends JSON with fetch and stays where it is."),
     ("panel", "Publish panel", "Saves while you type; publishing takes a second step."),
     ("autosave", "Autosaving form", "Saves to the very URL that it publishes to."),
+    ("graph", "GraphQL", "Reads, saves and publishes through one address."),
+    ("photo", "With a picture", "A form that sends a file along."),
+    ("review", "Two permissions", "Asks for leave first; without it, a review."),
     ("enter", "Enter key", "No button: Enter in the title publishes."),
     ("confirm", "Confirmation", "Asks once more before it sends."),
     ("popup", "Window of its own", "Opens beside the list and closes by itself."),
@@ -134,7 +137,7 @@ class Pages:
         item = self._truth.item(item_id)
         if item is None or (item.state != "published" and item.account != request.account):
             return self.not_found(request)
-        return self.render(request, "item.html", place=Place.ITEM, item=item)
+        return self.render(request, "item.html", place=Place.ITEM, item=item, image=self._truth.image(item_id))
 
     def new(self, request: Request) -> Response:
         return self.render(request, "new.html")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 from playground.faults import Fault
@@ -25,6 +26,9 @@ CREATE TABLE IF NOT EXISTS faults(
 CREATE TABLE IF NOT EXISTS hazards(name TEXT NOT NULL, place TEXT NOT NULL, argument TEXT);
 CREATE TABLE IF NOT EXISTS listings(page_size INTEGER, looks INTEGER, seconds REAL);
 CREATE TABLE IF NOT EXISTS unlisted(item_id INTEGER PRIMARY KEY, looks INTEGER NOT NULL, until TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS images(
+    item_id INTEGER PRIMARY KEY, name TEXT NOT NULL, media_type TEXT NOT NULL, content BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS permissions(token TEXT PRIMARY KEY, account TEXT NOT NULL, right TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS sessions(token TEXT PRIMARY KEY, account TEXT NOT NULL);
 """
 
@@ -42,6 +46,19 @@ class Item:
     created_at: str
     published_at: str | None
     commits: int
+
+
+@dataclass(frozen=True)
+class Image:
+    """The picture of an item."""
+
+    name: str
+    media_type: str
+    content: bytes
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.content).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 from playground.faults import REUSED, Fault, delay_of
 from playground.hazards import Hazard, Place
 from playground.messages import CommitKind, Request
-from playground.records import SCHEMA, Admission, Arrival, Commit, HazardOrder, Item, Listing
+from playground.records import SCHEMA, Admission, Arrival, Commit, HazardOrder, Image, Item, Listing
 
 ANY = "any"
 _KIND_OF_STATE = {
@@ -93,6 +93,15 @@ class Truth:
     def item(self, item_id: int) -> Item | None:
         rows = self._rows("SELECT * FROM items WHERE id = ?", (item_id,))
         return Item(**rows[0]) if rows else None
+
+    def image(self, item_id: int) -> Image | None:
+        rows = self._rows("SELECT name, media_type, content FROM images WHERE item_id = ?", (item_id,))
+        return Image(**rows[0]) if rows else None
+
+    def permission(self, token: str, account: str) -> str | None:
+        """The right of an unused token of this account."""
+        rows = self._rows("SELECT right FROM permissions WHERE token = ? AND account = ?", (token, account))
+        return str(rows[0][0]) if rows else None
 
     def published(self) -> list[Item]:
         return self.items("published")
@@ -237,7 +246,17 @@ class Truth:
         """Forget items, commits, requests, faults, hazards and how lists are arranged. Sessions stay, and numbers are
         not used again."""
         with self._transaction() as db:
-            for table in ("items", "commits", "requests", "faults", "hazards", "listings", "unlisted"):
+            for table in (
+                "items",
+                "commits",
+                "requests",
+                "faults",
+                "hazards",
+                "listings",
+                "unlisted",
+                "images",
+                "permissions",
+            ):
                 db.execute(f"DELETE FROM {table}")
 
     # Sessions
@@ -376,6 +395,21 @@ class Truth:
                 " WHERE id IN (SELECT item_id FROM commits WHERE request_seq = ?)",
                 (title, request_seq),
             )
+
+    def attach(self, item_id: int, name: str, media_type: str, content: bytes) -> None:
+        with self._transaction() as db:
+            db.execute("INSERT INTO images VALUES (?, ?, ?, ?)", (item_id, name, media_type, content))
+
+    def grant(self, account: str, right: str) -> str:
+        """A token that is good for one publish with this right."""
+        token = secrets.token_urlsafe(24)
+        with self._transaction() as db:
+            db.execute("INSERT INTO permissions VALUES (?, ?, ?)", (token, account, right))
+        return token
+
+    def use_permission(self, token: str) -> None:
+        with self._transaction() as db:
+            db.execute("DELETE FROM permissions WHERE token = ?", (token,))
 
     def delete(self, item_id: int, request_seq: int) -> None:
         with self._transaction() as db:
