@@ -16,6 +16,7 @@ from evidence import worker
 from evidence.redaction import Redactor
 from evidence.store import FileStore
 from executor.browser.identities import Identities
+from executor.browser.pool import BrowserPool
 from executor.browser.sessions import BrowserHost
 from executor.browser.signing_in import sign_in
 from executor.errors import BadInput, Exit, InterlockError, NotReady
@@ -55,7 +56,8 @@ from flows.wire import origin_of_url
 class Executor:
     """One process's access to the ledger, the evidence and the browser. An async context manager.
 
-    Opening it settles attempts whose run is gone (`recovered`). A browser is started for a run and ended with it.
+    Opening it settles attempts whose run is gone (`recovered`). A browser is started for the first run, shared by all
+    of them, and ended with the executor.
     """
 
     def __init__(self, settings: Settings | None = None, *, on_step: Listener | None = None) -> None:
@@ -63,11 +65,13 @@ class Executor:
         self.flows = Registry.discover()
         self.recovered: tuple[Operation, ...] = ()
         self._on_step = on_step
+        self._browsers: BrowserPool
         self._thread: LedgerThread | None = None
         self._ledger: AsyncLedger | None = None
 
     async def __aenter__(self) -> Self:
         settings = self.settings
+        self._browsers = BrowserPool(lambda headed: BrowserHost(configured=settings.browser, headed=headed))
         for folder in (settings.home, settings.evidence_folder):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         anchor = Anchor(settings.evidence_folder / "anchor.json")
@@ -82,7 +86,13 @@ class Executor:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await asyncio.to_thread(worker.close)
+        try:
+            await self._browsers.close()
+        finally:
+            await asyncio.to_thread(worker.close)
+            await self._close_ledger()
+
+    async def _close_ledger(self) -> None:
         if self._thread is not None:
             thread, self._thread, self._ledger = self._thread, None, None
             await thread.aclose()
@@ -211,7 +221,7 @@ class Executor:
     ) -> Ended:
         """A run with its browser around it and its receipt after it."""
         routes = await self._routes(binding.name, found.intent.destination)
-        async with _warm_worker(), BrowserHost(configured=self.settings.browser, headed=headed) as host:
+        async with _warm_worker(), self._browsers.use(headed=headed) as host:
             run = Run(
                 services=self._services(host, self._settings_for(found), routes),
                 operation=found,
@@ -254,7 +264,7 @@ class Executor:
             raise BadInput(str(error)) from error
         own = self.settings.for_run(self.flows.canonical(flow), place)
         routes = await self._routes(self.flows.canonical(flow), place)
-        async with BrowserHost(configured=own.browser, headed=own.headed) as host:
+        async with self._browsers.use(headed=self.settings.headed) as host:
             try:
                 await sign_in(self._services(host, own, routes), found, place, account, credentials)
             except InterlockError:
@@ -378,7 +388,7 @@ def redactor_for(flow: Flow[Any]) -> Redactor:
 
 @asynccontextmanager
 async def _warm_worker() -> AsyncIterator[None]:
-    """Start the evidence worker beside the browser: it is needed a second later."""
+    """Start the evidence worker, where none runs, beside the browser: it is needed a second later."""
     starting = asyncio.ensure_future(worker.start())
     try:
         yield

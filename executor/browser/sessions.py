@@ -27,9 +27,11 @@ from playwright.async_api import (
 from playwright.async_api import Error as PlaywrightError
 
 from executor.browser.finding import find_browser
+from executor.browser.leftovers import Lodging, sweep
 from executor.errors import NotReady
 from executor.gate.certificates import CertificateAuthority
 from executor.gate.deny import DenyListener
+from executor.gate.passing_tunnel import PassingTunnel
 from executor.gate.proxy import Gate
 from flows.flow import DialogRule
 
@@ -39,6 +41,8 @@ VIEWPORT = {"width": 1280, "height": 800}
 
 _START_S = 60.0
 """For the driver and the browser together, on a machine that does much else."""
+_END_S = 10.0
+"""For the browser, and then for the driver, to end when asked; what is left is ended by force."""
 _OPEN_S = 30.0
 """For a context and its blank page. The driver gives these no limit of its own, and a browser that is there but does
 not answer would hold a run for ever: after the submit too, with its attempt open and its lease renewed."""
@@ -102,7 +106,7 @@ def launch_arguments(*, deny_address: str, spki: str, as_root: bool) -> list[str
 
 
 class BrowserHost:
-    """One browser process, shared by the contexts of a run. An async context manager."""
+    """One browser process, shared by contexts of several runs. An async context manager."""
 
     def __init__(self, *, configured: Path | None = None, headed: bool = False) -> None:
         self.authority = CertificateAuthority()
@@ -111,8 +115,14 @@ class BrowserHost:
         self._headed = headed
         self._playwright: Playwright | None = None
         self._browser: Browser | None = None
+        self._lodging: Lodging | None = None
         self.lost = asyncio.Event()
         """Set when the browser process has gone away."""
+        self.unwell = False
+        """It is there, and did not open a context in time: fit for nothing new."""
+        self._closing: set[asyncio.Task[None]] = set()
+        self.opened = 0
+        """How many contexts were opened so far."""
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -131,6 +141,8 @@ class BrowserHost:
         os.environ.pop(_AROUND_THE_GATE, None)
         await self.deny.start()
         try:
+            await asyncio.to_thread(sweep)
+            self._lodging = await asyncio.to_thread(Lodging.take)
             async with asyncio.timeout(_START_S):
                 self._playwright = await async_playwright().start()
                 self._browser = await self._playwright.chromium.launch(
@@ -141,7 +153,11 @@ class BrowserHost:
                     handle_sigint=False,
                     handle_sigterm=False,
                     handle_sighup=False,
+                    env=self._lodging.environment(),
+                    artifacts_dir=self._lodging.artefacts,
                 )
+            self._browser.on("disconnected", lambda _browser: self.lost.set())
+            await asyncio.to_thread(self._lodging.note_profiles)
         except PlaywrightError as error:
             await self.close()
             first = str(error).strip().splitlines()[0]
@@ -151,6 +167,9 @@ class BrowserHost:
             raise NotReady(
                 f"The browser at {found.path} did not start within {_START_S:g} s. Try `interlock doctor`."
             ) from error
+        except OSError as error:
+            await self.close()
+            raise NotReady(f"There is no place for the browser's temporary files: {error}.") from error
         except Exception as error:  # the driver's end is a bare Exception that says that a connection closed
             await self.close()
             raise NotReady(
@@ -160,41 +179,86 @@ class BrowserHost:
         except BaseException:
             await self.close()
             raise
-        self._browser.on("disconnected", lambda _browser: self.lost.set())
 
     async def close(self) -> None:
-        """End the browser, the driver and the deny listener. Never raises for a browser that is gone already."""
+        """End the browser, the driver and the deny listener, by force where they do not end when asked. Never raises
+        for a browser that is gone already."""
         self.lost.set()
         if self._browser is not None:
             browser, self._browser = self._browser, None
             await _quietly(browser.close())
         if self._playwright is not None:
             playwright, self._playwright = self._playwright, None
-            await _quietly(playwright.stop())
+            stopping = asyncio.ensure_future(playwright.stop())
+            await asyncio.wait([stopping], timeout=_END_S)
+            await self._leave()
+            await _quietly(stopping)
+        await self._leave()
         await self.deny.close()
 
+    async def _leave(self) -> None:
+        if self._lodging is not None:
+            lodging, self._lodging = self._lodging, None
+            await asyncio.to_thread(lodging.leave)
+
     async def open(
-        self, gate: Gate, *, cookies: Sequence[Mapping[str, Any]] = (), dialogs: Sequence[DialogRule] = ()
+        self,
+        gate: Gate | PassingTunnel,
+        *,
+        cookies: Sequence[Mapping[str, Any]] = (),
+        dialogs: Sequence[DialogRule] = (),
+        scripts: bool = True,
     ) -> Session:
-        """A fresh context whose only way out is `gate`, with one blank page. Raises `NotReady`."""
+        """A fresh context whose only way out is `gate`, with one blank page. Without `scripts` no page can send anything
+        by itself; a tunnel that nobody reads is for such contexts only. Raises `NotReady`."""
+        if isinstance(gate, PassingTunnel) and scripts:
+            raise ValueError("pages with scripts open behind a gate")
         if self._browser is None or not self._browser.is_connected():
             raise NotReady("The browser has gone away. Run it again; nothing was dispatched.")
+        opening = asyncio.ensure_future(self._open(self._browser, gate.address, cookies, dialogs, scripts))
         try:
             async with asyncio.timeout(_OPEN_S):
-                context = await self._browser.new_context(
-                    proxy={"server": gate.address, "bypass": "<-loopback>"},
-                    service_workers="block",
-                    accept_downloads=False,
-                    viewport={"width": VIEWPORT["width"], "height": VIEWPORT["height"]},
-                    storage_state={"cookies": [dict(cookie) for cookie in cookies], "origins": []},  # type: ignore[arg-type]  # as the same driver gave them
-                )
-                session = Session(context, dialogs)
-                session.page = await context.new_page()
+                return await asyncio.shield(opening)
         except PlaywrightError as error:
             raise NotReady(f"The browser did not open a context: {str(error).splitlines()[0]}") from error
         except TimeoutError as error:
+            self.unwell = True
             raise NotReady(f"The browser did not open a context within {_OPEN_S:g} s.") from error
+        finally:
+            if not opening.done():  # the browser is shared: what it opens too late is not left in it
+                opening.add_done_callback(self._close_late)
+
+    async def _open(
+        self,
+        browser: Browser,
+        way_out: str,
+        cookies: Sequence[Mapping[str, Any]],
+        dialogs: Sequence[DialogRule],
+        scripts: bool,
+    ) -> Session:
+        context = await browser.new_context(
+            java_script_enabled=scripts,
+            proxy={"server": way_out, "bypass": "<-loopback>"},
+            service_workers="block",
+            accept_downloads=False,
+            viewport={"width": VIEWPORT["width"], "height": VIEWPORT["height"]},
+            storage_state={"cookies": [dict(cookie) for cookie in cookies], "origins": []},  # type: ignore[arg-type]  # as the same driver gave them
+        )
+        session = Session(context, dialogs)
+        try:
+            session.page = await context.new_page()
+        except PlaywrightError:
+            await session.close()
+            raise
+        self.opened += 1
         return session
+
+    def _close_late(self, opening: asyncio.Task[Session]) -> None:
+        if opening.cancelled() or opening.exception() is not None:
+            return
+        closing = asyncio.ensure_future(opening.result().close())
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
 
 
 @dataclass(frozen=True)
@@ -258,16 +322,6 @@ class Session:
         await _quietly(self._context.close())
 
 
-def _is_root() -> bool:
-    return hasattr(os, "geteuid") and os.geteuid() == 0
-
-
-async def _quietly(doing: Any) -> None:
-    """Await something that ends a thing; that it is gone already, or takes for ever, is no news here."""
-    try:
-        await asyncio.wait_for(doing, 10)
-    except (PlaywrightError, TimeoutError):
-        return
 def _answers(rule: DialogRule, dialog: Dialog) -> bool:
     """Whether the rule is for this dialog. One that asks about leaving the page is meant only by its kind: an author
     who wrote a rule for the page's own question did not mean that one."""
@@ -276,3 +330,13 @@ def _answers(rule: DialogRule, dialog: Dialog) -> bool:
     return rule.kind in (None, dialog.type) and re.search(rule.message, dialog.message) is not None
 
 
+def _is_root() -> bool:
+    return hasattr(os, "geteuid") and os.geteuid() == 0
+
+
+async def _quietly(doing: Any) -> None:
+    """Await something that ends a thing; that it is gone already, or takes for ever, is no news here."""
+    try:
+        await asyncio.wait_for(doing, _END_S)
+    except (PlaywrightError, TimeoutError):
+        return
