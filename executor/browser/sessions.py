@@ -209,13 +209,13 @@ class BrowserHost:
         dialogs: Sequence[DialogRule] = (),
         scripts: bool = True,
     ) -> Session:
-        """A fresh context whose only way out is `gate`, with one blank page. Without `scripts` no page can send anything
-        by itself; a tunnel that nobody reads is for such contexts only. Raises `NotReady`."""
+        """A fresh context whose only way out is `gate`, with one blank page. Without `scripts` no page sends anything by
+        itself; a tunnel that nobody reads is for such contexts only. Raises `NotReady`."""
         if isinstance(gate, PassingTunnel) and scripts:
             raise ValueError("pages with scripts open behind a gate")
         if self._browser is None or not self._browser.is_connected():
             raise NotReady("The browser has gone away. Run it again; nothing was dispatched.")
-        opening = asyncio.ensure_future(self._open(self._browser, gate.address, cookies, dialogs, scripts))
+        opening = asyncio.ensure_future(self._open(self._browser, gate, cookies, dialogs, scripts))
         try:
             async with asyncio.timeout(_OPEN_S):
                 return await asyncio.shield(opening)
@@ -231,14 +231,16 @@ class BrowserHost:
     async def _open(
         self,
         browser: Browser,
-        way_out: str,
+        gate: Gate | PassingTunnel,
         cookies: Sequence[Mapping[str, Any]],
         dialogs: Sequence[DialogRule],
         scripts: bool,
     ) -> Session:
         context = await browser.new_context(
             java_script_enabled=scripts,
-            proxy={"server": way_out, "bypass": "<-loopback>"},
+            # Only there does the browser meet the site's own certificate, and not the authorities that we were given.
+            ignore_https_errors=isinstance(gate, PassingTunnel),
+            proxy={"server": gate.address, "bypass": "<-loopback>"},
             service_workers="block",
             accept_downloads=False,
             viewport={"width": VIEWPORT["width"], "height": VIEWPORT["height"]},

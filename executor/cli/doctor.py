@@ -14,13 +14,22 @@ _MARKS = {"good": ("✓", "green"), "note": ("!", "yellow"), "missing": ("✗", 
 
 
 def doctor(
+    site: Annotated[
+        str | None,
+        typer.Argument(metavar="[SITE]", help="Look at a site too: an address at it, such as its login page."),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Start no browser, read no history.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check browser, ledger, disk, folders, packages, flows and clock. Exit 70 when a run would lack something."""
+    """Check browser, ledger, disk, folders, packages, flows and clock; with SITE also how that site takes to the gate: one
+    page of it is read, twice. Exit 70 when a run would lack something."""
     from executor.doctor import Fitness, examine
 
     checks = run(examine(settings(), quick=quick))
+    if site is not None:
+        from executor.doctor_site import examine_site
+
+        checks += run(examine_site(settings(), site))
     fit = all(check.fitness is not Fitness.MISSING for check in checks)
     if as_json:
         print_json(
