@@ -209,8 +209,8 @@ class BrowserHost:
         dialogs: Sequence[DialogRule] = (),
         scripts: bool = True,
     ) -> Session:
-        """A fresh context whose only way out is `gate`, with one blank page. Without `scripts` no page sends anything by
-        itself; a tunnel that nobody reads is for such contexts only. Raises `NotReady`."""
+        """A fresh context whose only way out is `gate`, with one blank page. Without `scripts` no page sends anything
+        by itself; a tunnel that nobody reads is for such contexts only. Raises `NotReady`."""
         if isinstance(gate, PassingTunnel) and scripts:
             raise ValueError("pages with scripts open behind a gate")
         if self._browser is None or not self._browser.is_connected():

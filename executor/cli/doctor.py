@@ -21,8 +21,8 @@ def doctor(
     quick: Annotated[bool, typer.Option("--quick", help="Start no browser, read no history.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check browser, ledger, disk, folders, packages, flows and clock; with SITE also how that site takes to the gate: one
-    page of it is read, twice. Exit 70 when a run would lack something."""
+    """Check browser, ledger, disk, folders, packages, flows and clock; with SITE also how that site takes to the gate:
+    one page of it is read, twice. Exit 70 when a run would lack something."""
     from executor.doctor import Fitness, examine
 
     checks = run(examine(settings(), quick=quick))
