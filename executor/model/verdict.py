@@ -222,6 +222,11 @@ class _Seen:
         return tuple(dict.fromkeys(e for _, es in self.new + self.not_final for e in es))
 
     @property
+    def named_differs(self) -> bool:
+        """Whether a view shows the item that the answer names, and not as it was approved."""
+        return any(item.strength is Strength.PARTIAL for item in self.named)
+
+    @property
     def named_unfinished(self) -> Item | None:
         """The item that the answer names, where the account's own view shows it in another state than published and
         none shows it published."""
@@ -279,10 +284,15 @@ def _done(reading: Reading, item: str, seen: _Seen, baseline: frozenset[str] | N
             Discrepancy.DONE_BUT_ABSENT,
             seen.absent,
         )
+    if seen.named_differs and item not in seen.matching:
+        return contradiction(
+            f"The answer says that item {item} is finished, the site shows it with other content than was approved.",
+            Discrepancy.CONTENT_DIFFERS,
+        )
     discrepancy = None
     if len(seen.matching) > 1:
         discrepancy = Discrepancy.DUPLICATE
-    elif any(named.strength is Strength.PARTIAL for named in seen.named):
+    elif seen.named_differs:
         discrepancy = Discrepancy.CONTENT_DIFFERS
     return Verdict(
         outcome=Outcome.SUCCEEDED,
@@ -304,6 +314,8 @@ def _accepted(reading: Reading, seen: _Seen) -> Verdict:
         discrepancy = Discrepancy.DUPLICATE
     elif other:
         discrepancy = Discrepancy.ANSWER_AND_VIEW_DIFFER
+    elif seen.named_differs:
+        discrepancy = Discrepancy.CONTENT_DIFFERS
     return Verdict(
         outcome=Outcome.ACCEPTED,
         reason=VerdictReason.ACCEPTED_BY_ANSWER,

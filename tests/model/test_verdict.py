@@ -105,9 +105,18 @@ class TestAnswerOfDone:
             judged = judge(found(item("7"), other), says=DONE)
             assert told(judged) == (Outcome.SUCCEEDED, WHY.PROVIDER_ID_IN_ANSWER, Discrepancy.DUPLICATE)
 
-    def test_other_content_is_reported_beside_it(self) -> None:
+    def test_other_content_is_a_contradiction(self) -> None:
+        """What was approved is not what is there: the text was cut, or changed on its way in."""
         judged = judge(found(item("7", strength=Strength.PARTIAL)), says=DONE)
+        assert told(judged) == (UNKNOWN, CONTRADICTION, Discrepancy.CONTENT_DIFFERS)
+
+    def test_other_content_in_one_view_is_reported_beside_the_exact_item_in_another(self) -> None:
+        judged = judge(found(item("7", strength=Strength.PARTIAL)), found(item("7")), says=DONE)
         assert told(judged) == (Outcome.SUCCEEDED, WHY.PROVIDER_ID_IN_ANSWER, Discrepancy.CONTENT_DIFFERS)
+
+    def test_a_title_alone_says_nothing_about_the_content(self) -> None:
+        judged = judge(found(item("7", strength=Strength.TITLE_ONLY)), says=DONE)
+        assert told(judged) == (Outcome.SUCCEEDED, WHY.PROVIDER_ID_IN_ANSWER, None)
 
     def test_that_was_not_read_whole_is_not_read_at_all(self) -> None:
         assert judge(says=DONE, transmission=POSSIBLE).outcome is UNKNOWN
@@ -126,6 +135,11 @@ class TestAnswerOfAccepted:
     def test_another_item_than_the_one_named_is_not(self) -> None:
         judged = judge(found(item("9")), says=reading(Says.ACCEPTED, "7"))
         assert told(judged) == (Outcome.ACCEPTED, WHY.ACCEPTED_BY_ANSWER, Discrepancy.ANSWER_AND_VIEW_DIFFER)
+
+    def test_other_content_is_reported_beside_it(self) -> None:
+        waiting = item("7", strength=Strength.PARTIAL, state=ItemState.QUEUED)
+        judged = judge(found(waiting), says=reading(Says.ACCEPTED, "7"))
+        assert told(judged) == (Outcome.ACCEPTED, WHY.ACCEPTED_BY_ANSWER, Discrepancy.CONTENT_DIFFERS)
 
     def test_two_items_are_not(self) -> None:
         judged = judge(found(item("7"), item("8")), says=ACCEPTED)
