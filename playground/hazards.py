@@ -51,6 +51,8 @@ class Hazard(StrEnum):
     HOVER_POST = "hover_post"
     SCROLL_POST = "scroll_post"
     RESIZE_POST = "resize_post"
+    VISIBILITY_POST = "visibility_post"
+    BEFOREUNLOAD_POST = "beforeunload_post"
     PUBLISH_IN_PREPARE = "publish_in_prepare"
     WEBRTC = "webrtc"
     RELOAD_AFTER = "reload_after"

@@ -105,6 +105,10 @@ const HAZARDS = {
     addEventListener('scroll', () => post('scroll_post'), { once: true });
   },
   resize_post: () => addEventListener('resize', () => post('resize_post')),
+  visibility_post: () => document.addEventListener('visibilitychange', () => {
+    if (document.visibilityState === 'hidden') navigator.sendBeacon(target('visibility_post'), '1');
+  }),
+  beforeunload_post: () => addEventListener('beforeunload', () => post('beforeunload_post', { keepalive: true })),
 
   // Misuse of the page's own publish request.
   double_submit: () => { if (window.composer) composer.twice = true; },

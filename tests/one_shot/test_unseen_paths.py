@@ -74,7 +74,8 @@ SITUATIONS = [pytest.param(one, id=one.phase.value) for one in (PREPARE, SHUT, V
 
 # The hazards, by what becomes of them
 
-EVENTS = (Hazard.FOCUS_POST, Hazard.HOVER_POST, Hazard.SCROLL_POST, Hazard.RESIZE_POST)
+TOUCHED = (Hazard.FOCUS_POST, Hazard.HOVER_POST, Hazard.SCROLL_POST, Hazard.RESIZE_POST)
+LEFT = (Hazard.VISIBILITY_POST, Hazard.BEFOREUNLOAD_POST)
 OWN_PUBLISH = (Hazard.DOUBLE_SUBMIT, Hazard.PUBLISH_IN_PREPARE, Hazard.RELOAD_AFTER)
 NOT_EVEN_SENT = (Hazard.SERVICEWORKER, Hazard.LINK_PING, Hazard.WEBRTC)
 """Our launch switches and the context's settings end these in the browser."""
@@ -98,7 +99,7 @@ WRITES = tuple(one for one in Hazard if one not in {*OWN_PUBLISH, *NOT_EVEN_SENT
 async def test_every_hazard_has_its_place() -> None:
     """A hazard that the playground learns later is met here, or this fails."""
     assert {*WRITES, *OWN_PUBLISH, *NOT_EVEN_SENT, *READS, *AHEAD} == set(Hazard)
-    assert len(Hazard) == 32
+    assert len(Hazard) == 34
 
 
 async def provoke(page: Page, hazard: Hazard) -> None:
@@ -113,6 +114,8 @@ async def provoke(page: Page, hazard: Hazard) -> None:
         case Hazard.RESIZE_POST:
             await page.set_viewport_size({"width": 900, "height": 700})
             await page.set_viewport_size({"width": 1280, "height": 800})
+        case Hazard.VISIBILITY_POST | Hazard.BEFOREUNLOAD_POST:
+            await page.goto("about:blank")
 
 
 async def fence(gate: Gate, page: Page) -> None:
@@ -383,9 +386,10 @@ async def test_a_run_on_a_page_that_loads_its_result_again_publishes_once(desk: 
     assert ended.exit is Exit.SUCCEEDED
 
 
-@pytest.mark.parametrize("hazard", [*EVENTS, Hazard.UNLOAD_BEACON, Hazard.REDIRECT307])
+@pytest.mark.parametrize("hazard", [*TOUCHED, *LEFT, Hazard.UNLOAD_BEACON, Hazard.REDIRECT307])
 async def test_a_run_publishes_and_the_page_writes_nothing_else(hazard: Hazard, desk: Desk) -> None:
-    ended = await run_with(hazard, desk)
+    """With the pages that are touched or left, those of the views and the result carry the hazard as well."""
+    ended = await run_with(hazard, desk, place="anywhere" if hazard in (*TOUCHED, *LEFT) else "composer")
     truth = desk.playground.truth
     assert truth.hazard_hits() == []
     assert [one.target for one in truth.requests(writes_only=True)] == ["/form/publish"]
@@ -394,6 +398,13 @@ async def test_a_run_publishes_and_the_page_writes_nothing_else(hazard: Hazard, 
     met = [one for one in refusals(ended) if f"/hazard/{hazard}" in one]
     # Filling focuses and the gesture hovers, as a person would; nothing in a run scrolls or resizes the page.
     assert bool(met) is (hazard not in (Hazard.SCROLL_POST, Hazard.RESIZE_POST))
+    in_views = [
+        line
+        for line in await wire_log(desk, ended)
+        if line.get("phase") == Phase.READ_ONLY and f"/hazard/{hazard}" in str(line.get("url"))
+    ]
+    # A look and its picture touch nothing; but they do leave a page for the next one.
+    assert bool(in_views) is (hazard in LEFT)
 
 
 def refusals(ended: Ended) -> tuple[str, ...]:

@@ -172,6 +172,8 @@ def provoke(page: Page, hazard: Hazard) -> None:
         page.mouse.wheel(0, 300)
     elif hazard is Hazard.RESIZE_POST:
         page.set_viewport_size({"width": 900, "height": 700})
+    elif hazard in (Hazard.VISIBILITY_POST, Hazard.BEFOREUNLOAD_POST):
+        page.goto("about:blank")
     elif hazard in (Hazard.DOUBLE_SUBMIT, Hazard.RELOAD_AFTER):
         press(page)
 
