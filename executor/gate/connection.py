@@ -11,7 +11,7 @@ import socket
 import ssl
 
 from executor.gate.answers import refusal, tunnel_refusal
-from executor.gate.dialling import HTTP_1, HTTP_2, Site
+from executor.gate.dialling import HTTP_1, HTTP_2
 from executor.gate.exchange import Exchange
 from executor.gate.framing import Authority, BadHead, outgoing, parse_authority, parse_head
 from executor.gate.http1_leg import Http1Leg
@@ -85,7 +85,7 @@ async def _begin(state: GateState, connection: socket.socket) -> tuple[ByteStrea
     if await _first_byte(connection, state.limits.idle_s) != _TLS_HANDSHAKE:
         await loop.connect_accepted_socket(lambda: stream, connection)
         return stream, tunnel, "http"
-    known = state.pool.protocols.speaks_http2(Site("https", tunnel.host, tunnel.port))
+    known = state.pool.protocols.speaks_http2(tunnel.host, tunnel.port)
     context = await state.authority.context_for(tunnel.host, HTTP_2 if known else HTTP_1)
     try:
         await loop.connect_accepted_socket(

@@ -18,6 +18,7 @@ from ipaddress import ip_address, ip_network
 from executor.gate.certificates import UpstreamTrust
 from executor.gate.limits import Limits
 from executor.gate.port import ConnectFailed, ConnectStage
+from executor.gate.site_protocols import SiteProtocols
 from executor.gate.stream import ByteStream
 from flows.wire import origin_of
 
@@ -80,6 +81,7 @@ class Routes:
 
     common: Route
     sites: Mapping[str, Route] = field(default_factory=dict)
+    learnt: SiteProtocols = field(default_factory=SiteProtocols, compare=False)
 
     @classmethod
     def straight(cls, trust: UpstreamTrust) -> Routes:

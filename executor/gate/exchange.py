@@ -314,6 +314,8 @@ class Exchange:
                 clean = answer.complete
                 return answer.complete and self._browser.keeps_alive
             except UpstreamLost as error:
+                if self._browser.is_gone:
+                    raise BrowserGone("the browser gave the request up") from error
                 died_on_reuse = error.no_byte and (site.reused or error.unprocessed)
                 if (
                     subresource

@@ -8,15 +8,15 @@ Never sends anything; who asks for a second try does it knowingly.
 from __future__ import annotations
 
 import asyncio
+import math
 import ssl
 import time
 from collections.abc import Callable
 
-from executor.gate.dialling import HTTP_2, Routes, Site, dial
+from executor.gate.dialling import HTTP_1, HTTP_2, Routes, Site, dial
 from executor.gate.http2_upstream import Http2Ask, Http2Upstream
 from executor.gate.limits import Limits
 from executor.gate.port import ConnectFailed, ConnectStage
-from executor.gate.site_protocols import SiteProtocols, offer_for_reads
 from executor.gate.stream import ByteStream
 from executor.gate.upstream import Ask, Http1Ask, Upstream
 
@@ -24,8 +24,8 @@ from executor.gate.upstream import Ask, Http1Ask, Upstream
 class Pool:
     """A connection of HTTP/1.1 is handed out once and comes back only when it is clean."""
 
-    def __init__(self, routes: Routes, limits: Limits, protocols: SiteProtocols) -> None:
-        self.protocols = protocols
+    def __init__(self, routes: Routes, limits: Limits) -> None:
+        self.protocols = routes.learnt
         self._routes = routes
         self._limits = limits
         self._idle: dict[Site, list[Upstream]] = {}
@@ -41,7 +41,7 @@ class Pool:
             dialled = await dial(site, self._routes, self._limits)
         except ConnectFailed as error:
             cause = error.__cause__
-            if isinstance(cause, ssl.SSLError) and cause.reason == _NO_PROTOCOL:
+            if isinstance(cause, ssl.SSLError) and _NO_PROTOCOL in str(cause):
                 raise ConnectFailed(
                     f"{site.host}:{site.port} speaks no HTTP/1.1, and nothing else carries a write: it was not sent",
                     stage=error.stage,
@@ -71,7 +71,7 @@ class Pool:
         """The shared connection, which others have found alive since, or a fresh connection. Raises `ConnectFailed`."""
         if (shared := self._usable(site)) is not None:
             return Http2Ask(shared)
-        if not self.protocols.speaks_http2(site):
+        if not self.protocols.speaks_http2(site.host, site.port):
             return await self._dial(site)
         # The site will most likely speak HTTP/2 again: one connection for all who wait for it.
         dialling = self._dials.get(site)
@@ -88,13 +88,11 @@ class Pool:
             done.exception()  # whoever waits gets it; when nobody does any more it is no defect
 
     async def _dial(self, site: Site) -> Ask:
-        def offer(round_trip_s: float | None) -> tuple[str, ...]:
-            return offer_for_reads(round_trip_s, self._limits)
-
-        dialled = await dial(site, self._routes, self._limits, alpn=offer)
+        dialled = await dial(site, self._routes, self._limits, alpn=self._offer)
         self._track(site, dialled.stream)
-        self.protocols.learn(site, dialled)
-        if dialled.protocol != HTTP_2[0]:
+        speaks_http2 = dialled.protocol == HTTP_2[0]
+        self.protocols.learn(site.host, site.port, http2=speaks_http2)
+        if not speaks_http2:
             return self._ask(Upstream(dialled.stream, site, self._limits))
         shared = Http2Upstream(dialled.stream, site, self._limits)
         if (other := self._usable(site)) is not None:
@@ -107,6 +105,12 @@ class Pool:
         reading.add_done_callback(self._reading.discard)
         self._expire_later(lambda: self._expire_shared(shared))
         return Http2Ask(shared)
+
+    def _offer(self, round_trip_s: float | None) -> tuple[str, ...]:
+        """A site whose distance is not known counts as far."""
+        beyond_s = self._limits.http2_beyond_s
+        near = round_trip_s is not None and round_trip_s < beyond_s
+        return HTTP_1 if near or beyond_s == math.inf else HTTP_2
 
     def _usable(self, site: Site) -> Http2Upstream | None:
         shared = self._shared.get(site)
@@ -166,4 +170,5 @@ class Pool:
         stream.on_closed.append(lambda: self._open.discard(stream))
 
 
-_NO_PROTOCOL = "TLSV1_ALERT_NO_APPLICATION_PROTOCOL"
+_NO_PROTOCOL = "alert no application protocol"
+"""OpenSSL's words; its number for them has no name in Python before 3.12."""

@@ -20,7 +20,6 @@ from executor.gate.listening import Listener
 from executor.gate.pool import Pool
 from executor.gate.port import EffectDoor
 from executor.gate.rules import Phase, Rules, session_digest_of
-from executor.gate.site_protocols import SiteProtocols
 from executor.gate.state import BeforeWrite, Carried, GateState
 from executor.gate.wire_log import WireLog
 
@@ -32,8 +31,7 @@ class Gate:
 
     `door` decides on the effect in phase *armed*. `before_write` is awaited before any byte of a supporting or
     trailing write leaves in the phases *armed* and *shut*; when it raises, the write is refused. All methods are for
-    the event loop on which the gate was started. `protocols` is what is known of the sites already, to be
-    shared by gates with the same routes; without it each learns for itself.
+    the event loop on which the gate was started.
     """
 
     def __init__(
@@ -47,13 +45,12 @@ class Gate:
         log: WireLog,
         before_write: BeforeWrite | None,
         limits: Limits,
-        protocols: SiteProtocols | None = None,
     ) -> None:
         self._state = GateState(
             authority=authority,
             rules=rules,
             phase=phase,
-            pool=Pool(routes, limits, protocols or SiteProtocols()),
+            pool=Pool(routes, limits),
             door=door,
             log=log,
             before_write=before_write,

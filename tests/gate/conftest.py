@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from gate_origin import Client, Origin, TestAuthority
 from gate_support import rules_for
+from http2_parts import Http2Client, Http2Origin
 
 from executor.gate.certificates import CertificateAuthority, UpstreamTrust
 from executor.gate.dialling import Routes
@@ -84,6 +85,36 @@ async def connect(gate_authority: CertificateAuthority) -> AsyncIterator[Callabl
 
         async def open_client(gate: Gate, url: str, **options: Any) -> Client:
             client = await Client.open(gate.address, url, authority_pem=gate_authority.certificate_pem, **options)
+            stack.push_async_callback(client.close)
+            return client
+
+        yield open_client
+
+
+@pytest.fixture
+async def http2_origin(site_authority: TestAuthority) -> AsyncIterator[Http2Origin]:
+    async with Http2Origin(site_authority.server()) as listening:
+        yield listening
+
+
+@pytest.fixture
+def far_gate(make_gate: MakeGate, site_authority: TestAuthority) -> MakeGate:
+    """A gate to which every site is distant, and that knows that this one speaks HTTP/2."""
+
+    async def make(origin: Any, phase: Phase = Phase.PREPARE, **options: Any) -> Gate:
+        routes = Routes.straight(UpstreamTrust((site_authority.file,)))
+        routes.learnt.learn(origin.host, origin.port, http2=True)
+        return await make_gate(origin, phase, routes=routes, **{"http2_beyond_s": 0.0, **options})
+
+    return make
+
+
+@pytest.fixture
+async def client_of(gate_authority: CertificateAuthority) -> AsyncIterator[Callable[..., Awaitable[Http2Client]]]:
+    async with AsyncExitStack() as stack:
+
+        async def open_client(gate: Gate, origin: Any) -> Http2Client:
+            client = await Http2Client.open(gate.address, origin.url, gate_authority.certificate_pem)
             stack.push_async_callback(client.close)
             return client
 
