@@ -88,6 +88,7 @@ def _ledger(settings: Settings, quick: bool) -> list[Check]:
         checks = [
             Check("ledger", Fitness.GOOD, f"{where}: schema {identity.schema}, {identity.events} events"),
             _anchor(ledger),
+            _held(ledger),
             _clock(ledger.now()),
         ]
         if not quick:
@@ -108,6 +109,18 @@ def _anchor(ledger: SqlLedger) -> Check:
             "(see “A ledger restored from a backup” in docs/operating.md)",
         )
     return Check("anchor", Fitness.GOOD, "the ledger holds everything that its anchor has seen")
+
+
+def _held(ledger: SqlLedger) -> Check:
+    """What keeps operations from running until a person has acted."""
+    stops = [f"{stop.id} ({stop.why or 'no reason was given'})" for stop in ledger.stops()]
+    waiting = [one.operation for one in ledger.waiting() if one.until is None]
+    if not stops and not waiting:
+        return Check("stops", Fitness.GOOD, "no stop is in force, and nothing waits for a person")
+    says = [f"in force: {', '.join(stops[:5])}; see `interlock stop --list`"] if stops else []
+    if waiting:
+        says.append(f"for a person wait {', '.join(waiting[:5])}{' and others' if len(waiting) > 5 else ''}")
+    return Check("stops", Fitness.NOTE, "; ".join(says))
 
 
 def _history(flaws: tuple[str, ...]) -> Check:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import unicodedata
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, Self
@@ -22,13 +22,15 @@ from executor.browser.signing_in import sign_in
 from executor.errors import BadInput, Exit, InterlockError, NotReady
 from executor.gate.dialling import Routes
 from executor.ledger.anchor import Anchor
-from executor.ledger.ledger import Proposed
+from executor.ledger.ledger import AccountBusy, Due, Proposed
 from executor.ledger.sql import open_ledger
 from executor.ledger.thread import AsyncLedger, LedgerThread
 from executor.model.admission import refusal
+from executor.model.ending import code
 from executor.model.fingerprint import NotCanonical, provider_key
 from executor.model.operation import (
     Actor,
+    ActorKind,
     Approval,
     EventRecord,
     FlowBinding,
@@ -38,11 +40,13 @@ from executor.model.operation import (
     Stop,
     account_key,
 )
+from executor.model.reasons import Halt
 from executor.network import routes_of_a_run
 from executor.one_shot.last_step import ITSELF, Ended, LastStep
 from executor.one_shot.recovery import finish_lost_runs, settle_open_attempts
-from executor.one_shot.run import Listener, Run, Services, StepEvent
+from executor.one_shot.run import Listener, Run, Services, StepEvent, new_run_id
 from executor.one_shot.steps import go_through
+from executor.one_shot.waits import record_wait
 from executor.payload_files import PayloadFiles
 from executor.payloads import for_the_flow, parse_payload
 from executor.receipts import Receipt
@@ -214,12 +218,43 @@ class Executor:
             return await self._last_step.take(found.id, None, Exit.REFUSED)
         shown = self.settings.headed if headed is None else headed
         cancelled = asyncio.Event()
-        return await _to_the_end(self._attended(found, flow, binding, by, shown, cancelled), cancelled)
+        return await _to_the_end(self._attended(found, by, shown, cancelled=cancelled), cancelled)
 
-    async def _attended(
-        self, found: Operation, flow: Flow[Any], binding: FlowBinding, by: Actor, headed: bool, cancelled: asyncio.Event
-    ) -> Ended:
-        """A run with its browser around it and its receipt after it."""
+    async def run_if_free(self, operation: str, *, by: Actor, draining: asyncio.Event) -> Ended | None:
+        """Run one operation as a worker does: under the account's lease from the beginning. None, and no trace, where
+        another run acts as its account or it may not run any more. Once `draining` is set a run that has not claimed
+        halts, and one that has goes through."""
+        found = await self.operation(operation)
+        own = new_run_id()
+        try:
+            lease = await self.ledger.lease(found.account_key, holder=own, ttl_s=self._settings_for(found).lease_s)
+        except AccountBusy:
+            return None
+        try:
+            binding = self._binding(found.flow.name, self._flow(found.flow.name))
+            if draining.is_set() or refusal(await self.ledger.admission(found.id, binding)) is not None:
+                return None
+            cancelled = asyncio.Event()
+            run = self._attended(
+                found, by, self.settings.headed, cancelled=cancelled, draining=draining, lease=lease, id=own
+            )
+            return await _to_the_end(run, cancelled)
+        finally:
+            await self.ledger.surrender(lease)
+
+    async def due(self, flows: Collection[str], *, limit: int, without: Collection[str] = ()) -> Sequence[Due]:
+        """What may run now with these flows, by their names in the record. See `Ledger.due`."""
+        bindings = [self._binding(name, self._flow(name)) for name in flows]
+        return await self.ledger.due(bindings, limit=limit, without=without)
+
+    async def resume(self, operation: str, *, by: Actor, why: str) -> Operation:
+        """End the wait of an operation whose run halted: somebody has seen to what stood in its way."""
+        return await self.ledger.resume((await self.operation(operation)).id, by=by, why=why)
+
+    async def _attended(self, found: Operation, by: Actor, headed: bool, **given: Any) -> Ended:
+        """A run with its browser around it and its receipt after it. `given` are fields of the run."""
+        flow = self._flow(found.flow.name)
+        binding = self._binding(found.flow.name, flow)
         routes = await self._routes(binding.name, found.intent.destination)
         async with _warm_worker(), self._browsers.use(headed=headed) as host:
             run = Run(
@@ -229,7 +264,7 @@ class Executor:
                 binding=binding,
                 intent=for_the_flow(found, flow),
                 redactor=redactor_for(flow),
-                cancelled=cancelled,
+                **given,
             )
             await self.ledger.note(
                 found.id,
@@ -239,6 +274,7 @@ class Executor:
                 data={"run": run.id, "browser": host.version, "flow": flow.name, "flow_version": flow.version},
             )
             ending = await go_through(run)
+            await record_wait(run, ending)
         return await self._last_step.take(found.id, ending)
 
     async def recover(self, *, by: Actor) -> tuple[Operation, ...]:
@@ -255,8 +291,7 @@ class Executor:
 
     async def login(self, *, flow: str, destination: str, account: str, credentials: Credentials, by: Actor) -> None:
         """Sign in by the flow's form, through a gate that lets only its login writes out, and seal the session (C9).
-        Raises `NotReady` when the site does not let the person in."""
-        del by  # signing in is not an event of any operation
+        Raises `NotReady` when the site does not let the person in. What waited for this sign-in waits no longer."""
         found = self._flow(flow)
         try:
             place = found.canonical_destination(destination)
@@ -274,6 +309,10 @@ class Executor:
                 said = str(error).replace(credentials.password, "…") if credentials.password else str(error)
                 first = (said.strip().splitlines() or [type(error).__name__])[0]
                 raise NotReady(f"The site did not let {account} in: {first[:200]}") from None
+        if by.kind is ActorKind.PERSON:
+            for one in await self.ledger.waiting():
+                if one.account_key == account_key(place, account) and one.halt == code(Halt.SIGN_IN_NEEDED):
+                    await self.ledger.resume(one.operation, by=by, why="signed in anew")
 
     # -- stops --------------------------------------------------------------------------------------------------------
     async def stop(

@@ -35,9 +35,11 @@ LONGEST_ANSWER_BY_A_PERSON_S = 31 * DAY_S
 PREFIX = "INTERLOCK_"
 FILE = "settings.toml"
 
-NOT_SETTINGS = frozenset({"INTERLOCK_DEBUG", "INTERLOCK_PASSWORD", "INTERLOCK_PROPOSER", "INTERLOCK_USER"})
-"""Variables of ours that the command line reads and that are no settings. Every other name with our prefix is a
-setting, or a mistake that somebody should hear about."""
+NOT_SETTINGS = frozenset(
+    {"INTERLOCK_DEBUG", "INTERLOCK_LODGING", "INTERLOCK_PASSWORD", "INTERLOCK_PROPOSER", "INTERLOCK_USER"}
+)
+"""Variables of ours that are no settings: what the command line reads, and the mark on the processes of a browser.
+Every other name with our prefix is a setting, or a mistake that somebody should hear about."""
 
 TABLES = ("flow", "site")
 """The fields that hold tables, in rising order of precedence."""

@@ -11,7 +11,19 @@ from typing import Annotated, Any
 
 import typer
 
-from executor.cli import browser, demo, doctor, flow_commands, intents, playground_command, reading, running, stops
+from executor.cli import (
+    browser,
+    demo,
+    doctor,
+    flow_commands,
+    intents,
+    playground_command,
+    reading,
+    running,
+    settings_command,
+    stops,
+    worker_command,
+)
 from executor.cli.failures import Failure, explain
 from executor.cli.surroundings import use_home
 from executor.errors import Exit
@@ -60,10 +72,13 @@ app.command("propose")(intents.propose)
 app.command("approve")(intents.approve)
 app.command("revoke")(intents.revoke)
 app.command("run")(running.run_operation)
+app.command("worker", short_help="Run what is authorized and due, until told to drain.")(worker_command.worker)
+app.command("resume", short_help="End the wait of an operation whose run halted.")(worker_command.resume)
 app.command("stop", short_help="Let nothing be submitted any more; list and lift stops.")(stops.stop)
 app.command("list")(reading.list_operations)
 app.command("show", short_help="Show one operation and all its events.")(reading.show)
 app.command("receipt", short_help="Print an operation's receipt.")(reading.receipt)
+app.command("settings", short_help="Show every setting and where it came from.")(settings_command.settings_in_effect)
 
 
 # Click's, or that of the copy of Click that newer Typers carry; neither Typer exports it under a name of its own.

@@ -12,9 +12,11 @@ import typer
 from rich.table import Table
 
 from executor.cli.surroundings import AsJson, OperationId, cell, executor, out, print_json, run
+from executor.model.admission import stops_for
 
 if TYPE_CHECKING:
-    from executor.model.operation import EventRecord, Operation
+    from executor.ledger.ledger import Waiting
+    from executor.model.operation import EventRecord, Operation, Stop
     from executor.receipts import Receipt
 
 STYLES = {"succeeded": "green", "accepted": "cyan", "unknown": "bold yellow", "rejected": "red", "started": "yellow"}
@@ -24,20 +26,24 @@ def list_operations(
     unresolved: Annotated[bool, typer.Option("--unresolved", help="Only those that are started or unknown.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show operations, the newest first."""
+    """Show operations, the newest first, with what holds them: the stops in force, and waits after a halt."""
 
-    async def work() -> Sequence[Operation]:
+    async def work() -> tuple[Sequence[Operation], Sequence[Stop], Sequence[Waiting]]:
         async with executor() as service:
-            return await service.operations(unresolved_only=unresolved)
+            shown = await service.operations(unresolved_only=unresolved)
+            return shown, await service.stops(), await service.ledger.waiting()
 
-    found = run(work())
+    found, stops, waiting = run(work())
+    waits = {one.operation: one for one in waiting}
     if as_json:
-        print_json([plain(one) for one in found])
-        return
-    if not found:
-        out().print("Nothing is unresolved." if unresolved else "There is no operation yet.")
+        print_json([{**plain(one), **_held(one, stops, waits.get(one.id))} for one in found])
         return
     console = out()
+    for stop in stops:
+        console.print(cell(f"Stopped by {stop.id}: {stop.why or 'no reason was given'}", "bold yellow"), soft_wrap=True)
+    if not found:
+        console.print("Nothing is unresolved." if unresolved else "There is no operation yet.")
+        return
     console.print(
         cell(f"{'operation':<24} {'permission':<11} {'dispatch':<24} {'outcome':<11} age", "bold"), soft_wrap=True
     )
@@ -49,25 +55,28 @@ def list_operations(
         console.print(line, soft_wrap=True)
         intent = one.intent
         console.print(cell(f"  {intent.task}: {intent.account} at {intent.destination}", "dim"), soft_wrap=True)
+        if one.id in waits:
+            console.print(cell(f"  {waits_sentence(waits[one.id])}", "yellow"), soft_wrap=True)
 
 
 def show(operation: OperationId, as_json: AsJson = False) -> None:
     """Show one operation: its three dimensions, what crossed the wire, and every event."""
 
-    async def work() -> tuple[Operation, Sequence[EventRecord]]:
+    async def work() -> tuple[Operation, Sequence[EventRecord], Sequence[Stop], Sequence[Waiting]]:
         async with executor() as service:
             found = await service.operation(operation)
-            return found, await service.events(found.id)
+            return found, await service.events(found.id), await service.stops(), await service.ledger.waiting()
 
-    found, events = run(work())
+    found, events, stops, waiting = run(work())
+    wait = next((one for one in waiting if one.operation == found.id), None)
     if as_json:
-        print_json({**plain(found), "events": [_event(one) for one in events]})
+        print_json({**plain(found), **_held(found, stops, wait), "events": [_event(one) for one in events]})
         return
     console = out()
     facts = Table(box=None, show_header=False, pad_edge=False)
     facts.add_column(style="bold", no_wrap=True)
     facts.add_column(overflow="fold")
-    for label, value in _facts(found):
+    for label, value in (*_facts(found), *_holding(found, stops, wait)):
         facts.add_row(label, cell(value, STYLES.get(value, "")))
     console.print(facts)
     console.print()
@@ -150,6 +159,29 @@ def _facts(operation: Operation) -> list[tuple[str, str]]:
         ("approval", f"{approval.id} by {approval.by} until {approval.expires.isoformat()}" if approval else "none"),
         ("attempts", str(len(operation.attempts))),
     ]
+
+
+def _held(operation: Operation, stops: Sequence[Stop], wait: Waiting | None) -> dict[str, Any]:
+    """What keeps it from running, apart from its own state."""
+    return {
+        "stopped_by": list(stops_for(stops, flow=operation.flow.name, account_key=operation.account_key)),
+        "waits": None
+        if wait is None
+        else {"halt": wait.halt, "until": None if wait.until is None else wait.until.isoformat()},
+    }
+
+
+def _holding(operation: Operation, stops: Sequence[Stop], wait: Waiting | None) -> list[tuple[str, str]]:
+    in_force = stops_for(stops, flow=operation.flow.name, account_key=operation.account_key)
+    held = [("stopped by", f"{stop.id}: {stop.why}") for stop in stops if stop.id in in_force]
+    return held if wait is None else [*held, ("waits", waits_sentence(wait))]
+
+
+def waits_sentence(wait: Waiting) -> str:
+    """Until when, or for whom, an operation waits."""
+    if wait.until is None:
+        return f"waits for a person ({wait.halt}); `interlock resume {wait.operation}` once that is seen to"
+    return f"waits until {wait.until.astimezone(UTC).strftime('%Y-%m-%d %H:%M:%S UTC')} ({wait.halt})"
 
 
 def _dispatch(operation: Operation) -> str:

@@ -188,9 +188,10 @@ class Ledger(Protocol):
 
     # -- what may run -------------------------------------------------------------------------------------------------
     def due(self, flows: Collection[FlowBinding], *, limit: int, without: Collection[str] = ()) -> Sequence[Due]:
-        """Operations that may run now under the code of these flows, the longest permitted first, at most one for each
-        account, none for the accounts `without`, and none for an account that somebody acts as. A choice, not a
-        permit: the claim decides again."""
+        """Operations that may run now under the code of these flows: of each account the longest permitted, the account
+        first whose turn has waited longest (since that permission, or since its last run ended); none for the accounts
+        and operations `without`, and none for an account that somebody acts as. A choice, not a permit: the claim
+        decides again."""
 
     def wait(self, operation: str, *, by: Actor, halt: str, seconds: float | None, why: str) -> Operation:
         """Record that an operation whose run halted is not due for a time, or (None) until a person has acted: approved

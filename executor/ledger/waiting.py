@@ -1,4 +1,4 @@
-"""What may run now, in the order in which it was permitted; and what waits (B5, B6, C10). Functions inside one
+"""What may run now, fairly among accounts; and what waits (B5, B6, C10). Functions inside one
 transaction.
 
 `due` is a choice, not a permit: the claim decides again, on its own snapshot. It costs what is authorized and not
@@ -25,7 +25,7 @@ from executor.model.transitions import Dispatch, Event, Outcome, Permission
 from executor.model.waiting import RESUMED, WAITS
 
 PAGE = 2000
-"""How many authorized operations are looked at, the longest permitted first."""
+"""How many authorized operations are looked at: of each account the longest permitted, then the next of each."""
 
 LONGEST_WAIT_S = 31 * 24 * 3600.0
 
@@ -43,12 +43,19 @@ def due(
     found: list[Due] = []
     taken = set(without)
     by_name = {flow.name: flow for flow in flows}
-    rows = _candidates(tx, flows)
+    # An account's turn begins when its operation was permitted, or its last run ended, whichever was later: who has
+    # many goes behind who has waited longer. Of one account this keeps the order in which they were permitted.
+    rows = sorted(_candidates(tx, flows), key=lambda row: (max(row.permitted_us, row.served_us or 0), row.place))
     missing = _not_succeeded(tx, rows)
     for row in rows:
         if len(found) >= limit:
             break
-        if row.account_key in taken or _until(row.said, tx.now_us) or not missing.isdisjoint(_after(row)):
+        if (
+            row.account_key in taken
+            or row.id in taken
+            or _until(row.said, tx.now_us)
+            or not missing.isdisjoint(_after(row))
+        ):
             continue
         operation = records.load(tx, row.id)
         # Without the key: another attempt under it is what a person runs, and never due by itself.
@@ -78,6 +85,11 @@ def _candidates(tx: Transaction, flows: Collection[FlowBinding]) -> list[Row[Any
         .limit(1)
         .scalar_subquery()
     )
+    place = (
+        func.row_number()
+        .over(partition_by=operations.c.account_key, order_by=(last.c.at_us, operations.c.proposed_position))
+        .label("place")
+    )
     is_unresolved = or_(other.c.dispatch == Dispatch.STARTED.value, other.c.outcome == Outcome.UNKNOWN.value)
     query = (
         select(
@@ -86,9 +98,15 @@ def _candidates(tx: Transaction, flows: Collection[FlowBinding]) -> list[Row[Any
             operations.c.flow_name,
             operations.c.intent,
             last.c.at_us.label("permitted_us"),
+            accounts.c.expires_us.label("served_us"),
+            place,
             _said().label("said"),
         )
-        .select_from(operations.join(last, and_(last.c.operation_id == operations.c.id, last.c.number == newest)))
+        .select_from(
+            operations.join(last, and_(last.c.operation_id == operations.c.id, last.c.number == newest)).outerjoin(
+                accounts, accounts.c.account_key == operations.c.account_key
+            )
+        )
         .where(
             operations.c.dispatch == Dispatch.NOT_STARTED.value,
             operations.c.permission == Permission.AUTHORIZED.value,
@@ -98,11 +116,7 @@ def _candidates(tx: Transaction, flows: Collection[FlowBinding]) -> list[Row[Any
             last.c.revoked_us.is_(None),
             last.c.used < last.c.attempts,
             or_(false(), *(_is_for(last, flow) for flow in flows)),
-            ~exists().where(
-                accounts.c.account_key == operations.c.account_key,
-                accounts.c.holder.is_not(None),
-                accounts.c.expires_us > tx.now_us,
-            ),
+            or_(accounts.c.holder.is_(None), accounts.c.expires_us <= tx.now_us),
             ~exists().where(attempts.c.open_account == operations.c.account_key),
             ~exists().where(
                 stops.c.lifted_us.is_(None),
@@ -128,7 +142,7 @@ def _candidates(tx: Transaction, flows: Collection[FlowBinding]) -> list[Row[Any
                 ),
             ),
         )
-        .order_by(last.c.at_us, operations.c.proposed_position)
+        .order_by(place, last.c.at_us, operations.c.proposed_position)
         .limit(PAGE)
     )
     return list(tx.connection.execute(query))

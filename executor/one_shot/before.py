@@ -39,7 +39,9 @@ async def load(run: Run) -> None:
 
 
 async def lease(run: Run) -> None:
-    """2. No two runs act as one account at a time."""
+    """2. No two runs act as one account at a time. A worker has taken the lease before it began the run."""
+    if run.lease is not None:
+        return
     try:
         run.lease = await run.services.ledger.lease(
             run.operation.account_key, holder=run.id, ttl_s=run.services.settings.lease_s
@@ -72,6 +74,7 @@ async def open_context(run: Run) -> None:
         run.session = await services.host.open(
             run.gate, cookies=stored.cookies if stored else (), dialogs=run.flow.dialogs
         )
+        run.session.context.on("response", run.trouble.hear)
         await prove_path(run.gate, run.session, *_declared_origins(run))
     except NotReady as error:
         raise Halted(Halt.BROWSER_LOST, str(error)) from error

@@ -37,7 +37,7 @@ async def claim(run: Run) -> None:
     if run.contract.look_before and run.flow.views():
         await _look_before(run)
     run.report("looked")
-    if run.cancelled.is_set():
+    if run.is_to_halt:
         # Looking takes its time, and a claim would spend the approval for nothing.
         raise Halted(Halt.CANCELLED)
     assert run.lease is not None

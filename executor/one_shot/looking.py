@@ -50,6 +50,7 @@ async def read_only(run: Run) -> AsyncIterator[tuple[Gate, Session]]:
     async with gate:
         session = await services.host.open(gate, cookies=stored.cookies if stored else ())
         try:
+            session.context.on("response", run.trouble.hear)
             await prove_path(gate, session, run.intent.origin)
             yield gate, session
         finally:

@@ -35,6 +35,7 @@ from executor.model.step_table import STEPS
 from executor.model.verdict import Look, Verdict
 from executor.one_shot.control import Pinned
 from executor.one_shot.release import Release
+from executor.one_shot.trouble import SiteTrouble
 from executor.payload_files import PayloadFiles
 from executor.receipts.words import Payloadless
 from executor.settings import Settings
@@ -157,6 +158,11 @@ def gate_limits(settings: Settings) -> Limits:
     )
 
 
+def new_run_id() -> str:
+    """The id of a run, under which it holds its account's lease."""
+    return f"run_{secrets.token_hex(8)}"
+
+
 @dataclass
 class Run:
     """One run of one operation. Fields are filled by the steps in their order; None means not yet."""
@@ -166,7 +172,7 @@ class Run:
     flow: Flow[Any]
     binding: FlowBinding
     intent: Intent[Any]
-    id: str = field(default_factory=lambda: f"run_{secrets.token_hex(8)}")
+    id: str = field(default_factory=new_run_id)
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     redactor: Redactor = field(default_factory=Redactor)
 
@@ -199,6 +205,15 @@ class Run:
     failures: list[str] = field(default_factory=list)
     """Steps after the claim that could not be carried out, by number and kind of error."""
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+    """Somebody wants this run to end: it halts before the claim, and before the gesture nothing is sent."""
+    draining: asyncio.Event = field(default_factory=asyncio.Event)
+    """The program is ending: a run halts before the claim, and past it goes through."""
+    trouble: SiteTrouble = field(default_factory=SiteTrouble)
+
+    @property
+    def is_to_halt(self) -> bool:
+        """Whether it goes no further unless it has claimed."""
+        return self.cancelled.is_set() or self.draining.is_set()
 
     @property
     def actor(self) -> Actor:

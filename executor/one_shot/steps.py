@@ -8,7 +8,6 @@ is reported, and the steps that settle, judge and write the receipt still run. T
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Literal
@@ -98,23 +97,27 @@ async def _up_to_the_claim(run: Run) -> None:
 
 
 async def _unless_cancelled(run: Run, does: Callable[[], Awaitable[None]]) -> None:
-    """Run one step before the claim; a cancelled run halts in the middle of it. The claim itself is not torn: the
-    ledger finishes it, and what it says is waited for."""
+    """Run one step before the claim; a run that is to halt does so in the middle of it. The claim itself is not torn:
+    the ledger finishes it, and what it says is waited for."""
     step = asyncio.ensure_future(does())
-    cancelled = asyncio.ensure_future(run.cancelled.wait())
+    signals = [asyncio.ensure_future(one.wait()) for one in (run.cancelled, run.draining)]
     try:
-        await asyncio.wait([step, cancelled], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([step, *signals], return_when=asyncio.FIRST_COMPLETED)
         if not step.done() and run.step < 8:
             step.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Halted, RefusedRun):
-                await step
+            await asyncio.wait([step])
+            torn = None if step.cancelled() else step.exception()
+            if torn is not None and not isinstance(torn, Halted | RefusedRun):
+                # What is torn may break in its own way; why the run halts is known.
+                run.report("note", f"{type(torn).__name__}: {torn}")
             raise Halted(Halt.CANCELLED)
         await step
     except LedgerError as error:
         raise Halted(Halt.LEDGER_FAILED, str(error)) from error
     finally:
-        cancelled.cancel()
-    if run.cancelled.is_set() and run.claimed is None:
+        for one in signals:
+            one.cancel()
+    if run.is_to_halt and run.claimed is None:
         raise Halted(Halt.CANCELLED)
 
 

@@ -34,6 +34,17 @@ def test_the_longest_permitted_comes_first_and_one_for_each_account(book: Book) 
     assert book.ledger.operation(second.id).version == second.version, "asking leaves no trace"
 
 
+def test_who_has_many_does_not_keep_the_others_waiting(book: Book) -> None:
+    many = [book.approved(f"a{number}", f"Title {number}", account="ann") for number in range(3)]
+    one = book.approved("b", "Only", account="bob")
+    turns = []
+    for _ in range(4):
+        (first,) = book.ledger.due((FLOW,), limit=1)
+        turns.append(first.operation.id)
+        _publish(book, first.operation)
+    assert turns == [many[0].id, one.id, many[1].id, many[2].id]
+
+
 def test_a_flow_that_this_process_does_not_know_is_not_due(book: Book) -> None:
     operation = book.approved()
     assert due(book, FlowBinding(name="other", version="1", code_digest="c0de")) == []
@@ -64,10 +75,12 @@ def _same_text_went_out(book: Book, operation: Operation) -> None:
 
 
 def _publish(book: Book, operation: Operation) -> None:
-    attempt = book.claim(operation, book.lease(operation))
+    lease = book.lease(operation)
+    attempt = book.claim(operation, lease)
     assert isinstance(attempt, Attempt), attempt
     book.let_go(attempt)
     book.close(attempt, SUCCEEDED)
+    book.ledger.surrender(lease)
 
 
 def _task_has_an_unknown(book: Book, operation: Operation) -> None:
