@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -84,7 +85,8 @@ apt-get -qq -y install --no-install-recommends postgresql
 class Server:
     """One server. `start` and `stop` may be called again and again; `remove` ends it for good."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, standby_of: Server | None = None) -> None:
+        """Made but not started: empty, or a copy of another that follows it once it is started."""
         self._programs = programs()
         self._user: dict[str, Any] = {}
         self._folder = Path(tempfile.mkdtemp(prefix="interlock-pg-", dir=_place()))
@@ -93,6 +95,13 @@ class Server:
             os.chown(self._folder, nobody.pw_uid, nobody.pw_gid)
             self._user = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
         self._process: subprocess.Popen[bytes] | None = None
+        # Whoever calls `start`: Linux ends the server with the thread that started it, and this one stays.
+        self._starter = ThreadPoolExecutor(1)
+        if standby_of is not None:
+            primary = str(standby_of._folder)
+            how = ("--write-recovery-conf", "--wal-method=stream", "--checkpoint=fast", "--no-sync")
+            self._run("pg_basebackup", "--username=postgres", "-h", primary, "-D", self.data, *how)
+            return
         self._run(
             "initdb",
             "--username=postgres",
@@ -127,21 +136,8 @@ class Server:
             "log_line_prefix": "%m [%p] ",
             "timezone": "UTC",
         }
-        with open(self._folder / "log", "ab") as log:
-            self._process = subprocess.Popen(
-                [
-                    self._programs / "postgres",
-                    "-D",
-                    self.data,
-                    *(f"--{name}={value}" for name, value in settings.items()),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=self._folder,
-                preexec_fn=_end_with_the_tests,
-                **self._user,
-            )
+        command = [self._programs / "postgres", "-D", self.data, *(f"--{k}={v}" for k, v in settings.items())]
+        self._process = self._starter.submit(self._spawn, command).result()
         give_up = time.monotonic() + READY_WITHIN_S
         while True:
             try:
@@ -152,6 +148,18 @@ class Server:
                     log_text = (self._folder / "log").read_text(errors="replace")
                     raise ServerMissing(f"PostgreSQL did not start; its log ends: {log_text[-2000:]}") from None
                 time.sleep(0.02)  # there is no event to wait for: the server says so in its log alone
+
+    def _spawn(self, command: list[Any]) -> subprocess.Popen[bytes]:
+        with open(self._folder / "log", "ab") as log:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self._folder,
+                preexec_fn=_end_with_the_tests,
+                **self._user,
+            )
 
     def stop(self, *, at_once: bool = False) -> None:
         """End it as an operator would, or as a power loss would."""
@@ -168,6 +176,7 @@ class Server:
 
     def remove(self) -> None:
         self.stop(at_once=True)
+        self._starter.shutdown()
         shutil.rmtree(self._folder)
 
     # -- databases -----------------------------------------------------------------------------------------------------
@@ -208,6 +217,17 @@ class Server:
                 self.until(
                     lambda name=name, value=value: self.execute(f"SHOW {name}") == [(value,)], f"{name} = {value}"
                 )
+
+    @contextmanager
+    def standby(self) -> Iterator[Server]:
+        """A second server that follows this one by streaming, and is not waited for; running."""
+        made = Server(standby_of=self)
+        try:
+            made.start()
+            self.until(lambda: self.execute("SELECT 1 FROM pg_stat_replication WHERE state = 'streaming'"), "streaming")
+            yield made
+        finally:
+            made.remove()
 
     @contextmanager
     def waiting_for_a_standby(self) -> Iterator[None]:

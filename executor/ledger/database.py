@@ -3,18 +3,10 @@
 A writing transaction locks that row first, so the writers of all processes follow one another: what a transaction has
 read is still true when it commits, on either database, and the order of commits is the order of events. A transaction
 takes a few milliseconds and a run takes seconds, so this costs nothing that matters.
-
-SQLite belongs on a local file system: over a network its locks and syncs cannot be relied on, and nothing here
-can tell.
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
-import random
-import sqlite3
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,21 +14,18 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, BigInteger, Connection, Engine, create_engine, event, make_url, select, update
+from sqlalchemy import URL, BigInteger, Connection, Engine, make_url, select, update
 from sqlalchemy.exc import DataError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
-from executor.ledger import migrations, postgresql, tables
+from executor.ledger import migrations, postgresql, sqlite, tables
 from executor.ledger.ids import new_id
 from executor.ledger.ledger import CommitUncertain, LedgerError, LedgerUnavailable
 
 BUSY_TIMEOUT_S = 30.0
 """How long a transaction waits for the writers before it. Far above what any queue of them takes."""
-
-_ASK_AGAIN_S = (0.002, 0.012)
-"""The steps in which a writer asks SQLite for the write lock; a transaction takes about as long."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -117,10 +106,10 @@ class Database:
         self._opened: tuple[int, int] | None = None
         """Device and inode of the file that was opened; None for a server."""
         if url.get_backend_name() == "sqlite":
-            with _opening(_file_of(url)):
+            with sqlite.opening(sqlite.file_of(url)):
                 self._engine = _engine(url)
                 self._open()
-                self._opened = _which(_file_of(url))
+                self._opened = sqlite.which(sqlite.file_of(url))
         else:
             self._engine = _engine(url)
             self._open()
@@ -173,6 +162,14 @@ class Database:
             "Read the operation again before doing anything that rests on it."
         )
 
+    def durability_problems(self) -> tuple[str, ...]:
+        """Why what was reported as durable may not be: a sentence each, with what to do; none where all is well. What
+        must never be is refused at the opening already."""
+        with self._connected(writes=False) as connection:
+            if connection.dialect.name == "postgresql":
+                return postgresql.durability_problems(connection)
+        return sqlite.durability_problems(sqlite.file_of(self._url))
+
     def close(self) -> None:
         self._engine.dispose()
 
@@ -191,7 +188,7 @@ class Database:
             raise _translated(error, self) from error
 
     def _begun(self, connection: Connection, *, writes: bool) -> Transaction:
-        if writes and self._opened is not None and _which(_file_of(self._url)) != self._opened:
+        if writes and self._opened is not None and sqlite.which(sqlite.file_of(self._url)) != self._opened:
             # A commit into a file that nobody will find again is a release that will be forgotten.
             raise LedgerUnavailable(
                 f"{self} was removed or replaced while it was open, so nothing was changed. Put the file back, or end "
@@ -208,7 +205,8 @@ class Database:
         if on_postgresql and writes:
             postgresql.must_be_durable(row.of_the_session)  # what a session was told does not outlive every pooler
         # A statement of its own: it must be read after the lock was obtained.
-        now = connection.execute(select(now_us())).scalar_one()
+        now, schema = connection.execute(select(now_us(), migrations.in_force())).one()
+        migrations.must_be_known(schema)
         return Transaction(connection, now, row.id, row.events, row.head, writes)
 
     def _open(self) -> None:
@@ -252,88 +250,18 @@ def resolve(path_or_url: str | Path | URL) -> URL:
     return postgresql.address(url) if url.get_backend_name() == "postgresql" else url
 
 
-def _file_of(url: URL) -> Path:
-    if not url.database or url.database == ":memory:" or url.database.startswith("file:"):
-        raise LedgerUnavailable("a ledger needs a file: one in memory would forget what was sent.")
-    return Path(url.database)
-
-
-def _which(path: Path) -> tuple[int, int] | None:
-    """Device and inode of a file; None when there is none."""
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return None
-    return found.st_dev, found.st_ino
-
-
-@contextmanager
-def _opening(path: Path) -> Iterator[None]:
-    """Create the file for its owner alone, and let one process at a time open it: switching on write-ahead logging
-    does not wait for others as statements do."""
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-        lock = os.open(path.with_name(path.name + ".opening"), os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise LedgerUnavailable(
-            f"the ledger {path} cannot be opened: {error.strerror}. Check the folder and its permissions."
-        ) from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
-
-
 def _engine(url: URL) -> Engine:
     backend = url.get_backend_name()
     try:
         if backend == "sqlite":
-            engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S})
+            engine = sqlite.engine(url, lock_timeout_s=BUSY_TIMEOUT_S)
         elif backend == "postgresql":
             engine = postgresql.engine(url, lock_timeout_s=BUSY_TIMEOUT_S)
         else:
             raise LedgerUnavailable(f"a ledger cannot be kept in {backend}: use SQLite or PostgreSQL.")
     except (ImportError, NoSuchModuleError) as error:
         raise LedgerUnavailable(f"the driver for {url.drivername} is not installed: {error}.") from error
-    if backend == "sqlite":
-        event.listen(engine, "connect", _prepare_sqlite)
-        event.listen(engine, "begin", _begin_sqlite)
     return engine
-
-
-def _prepare_sqlite(connection: Any, record: object) -> None:
-    connection.isolation_level = None  # BEGIN is ours to say: the driver's own comes too late, and never IMMEDIATE
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA foreign_keys = ON")
-
-
-def _begin_sqlite(connection: Connection) -> None:
-    # IMMEDIATE takes the write lock at once: a reader that turns writer later may find that the world moved on.
-    if not connection.get_execution_options().get("ledger_writes"):
-        connection.exec_driver_sql("BEGIN")
-    elif not _begun_in_turn(connection.connection.dbapi_connection):
-        connection.exec_driver_sql("BEGIN IMMEDIATE")  # once more, for its error
-
-
-def _begun_in_turn(connection: Any) -> bool:
-    """Wait for the write lock; false when it was not to be had in time. SQLite's own waiting sleeps the longer the
-    longer it has waited, so that whoever comes last is served first: of 32 writers the unlucky ones waited for 20 s
-    where all of them were served in 29 s. Asking in short steps of random length gives each the same chance."""
-    give_up = time.monotonic() + BUSY_TIMEOUT_S
-    connection.execute("PRAGMA busy_timeout = 0")
-    try:
-        while True:
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-                return True
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= give_up:
-                    return False
-            time.sleep(random.uniform(*_ASK_AGAIN_S))
-    finally:
-        connection.execute(f"PRAGMA busy_timeout = {round(BUSY_TIMEOUT_S * 1000)}")
 
 
 def _translated(error: DBAPIError, database: Database) -> LedgerError:

@@ -103,9 +103,20 @@ def _checked(connection: Any) -> str:
     """The session's `synchronous_commit`. Raises `LedgerUnavailable` for a server that no release can rest on."""
     if (version := connection.info.server_version // 10_000) < OLDEST_VERSION:
         raise LedgerUnavailable(f"the server is PostgreSQL {version}; a ledger needs {OLDEST_VERSION} or later.")
-    durability, fsync, encoding = connection.execute(
-        "SELECT current_setting('synchronous_commit'), current_setting('fsync'), current_setting('server_encoding')"
+    durability, fsync, encoding, follows, read_only = connection.execute(
+        "SELECT current_setting('synchronous_commit'), current_setting('fsync'), current_setting('server_encoding'), "
+        "pg_is_in_recovery(), current_setting('default_transaction_read_only')"
     ).fetchone()
+    if follows:
+        raise LedgerUnavailable(
+            "the server follows another one (it is a standby, or still recovers), so it takes no writes and may be "
+            "behind. Name the one that takes writes; nothing was changed."
+        )
+    if read_only != "off":
+        raise LedgerUnavailable(
+            "the server takes no writes from this role (default_transaction_read_only is on). Use a role that may "
+            "write; nothing was changed."
+        )
     must_be_durable(durability)
     if fsync != "on":
         raise LedgerUnavailable(
@@ -117,6 +128,27 @@ def _checked(connection: Any) -> str:
             f"the database's encoding is {encoding}, which does not hold every text. Create it with ENCODING 'UTF8'."
         )
     return str(durability)
+
+
+def durability_problems(connection: Connection) -> tuple[str, ...]:
+    """What may make a server forget or garble what it reported, beyond what an opening refuses: a sentence each, with
+    what to do."""
+    full_pages, standbys, waited_for = connection.exec_driver_sql(
+        "SELECT current_setting('full_page_writes'), (SELECT count(*) FROM pg_stat_replication), "
+        "current_setting('synchronous_standby_names')"
+    ).one()
+    found = []
+    if full_pages != "on":
+        found.append(
+            "full_page_writes is off: a power loss in the middle of a page can leave the ledger unreadable. "
+            "Set it to on, unless the file system writes whole pages at once."
+        )
+    if standbys and not waited_for:
+        found.append(
+            f"{standbys} standby(s) follow the server and no commit waits for them (synchronous_standby_names is "
+            "empty): one that takes over may have forgotten releases. Name the one that may take over."
+        )
+    return tuple(found)
 
 
 def must_be_durable(synchronous_commit: str) -> None:

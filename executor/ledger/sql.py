@@ -308,6 +308,11 @@ class SqlLedger:
         with self._database.reading() as tx:
             return tx.now
 
+    def durability_problems(self) -> tuple[str, ...]:
+        """Settings of the database, and places for its file, under which it may forget what it reported: a sentence
+        each, with what to do. Those that no release can rest on are refused at the opening."""
+        return self._database.durability_problems()
+
     def close_connections(self) -> None:
         self._database.close()
 

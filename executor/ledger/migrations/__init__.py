@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sqlalchemy import Connection, Engine, inspect, select
+from sqlalchemy import Connection, Engine, ScalarSelect, inspect, select
 from sqlalchemy.sql import column, table
 
 from executor.ledger.ledger import LedgerUnavailable, SchemaTooNew
@@ -20,7 +20,10 @@ KNOWN = ("0001",)
 SCHEMA = KNOWN[-1]
 """The revision that the tables of this program describe."""
 
+_LEDGER = table("ledger", column("only_row"))
 _VERSIONS = table("alembic_version", column("version_num"))
+
+_PLACE = Path(__file__).parent
 
 
 def upgrade(engine: Engine) -> bool:
@@ -36,10 +39,28 @@ def upgrade(engine: Engine) -> bool:
     with engine.connect().execution_options(ledger_writes=True) as connection, connection.begin():
         if connection.dialect.name == "postgresql":
             lock_opening(connection)
-        if _revision(connection) == SCHEMA:  # another process was faster
+        found = _revision(connection)
+        if found == SCHEMA:  # another process was faster
             return False
+        if found is not None:
+            # As every writer does: what an older program has begun comes before, what it begins then is refused.
+            connection.execute(select(_LEDGER.c.only_row).with_for_update())
         _migrate(connection)
     return True
+
+
+def in_force() -> ScalarSelect[str]:
+    """A column that says which revision the database has in the transaction that asks."""
+    return select(_VERSIONS.c.version_num).scalar_subquery()
+
+
+def must_be_known(found: str | None) -> None:
+    """Raises `SchemaTooNew` when somebody migrated the database while this program had it open."""
+    if found != SCHEMA:
+        raise SchemaTooNew(
+            f"the ledger's schema has become {found} while this process had it open, and this program knows {SCHEMA}. "
+            "End this process and use the newer version. Nothing was changed."
+        )
 
 
 def _revision(connection: Connection) -> str | None:
@@ -66,7 +87,7 @@ def _migrate(connection: Connection) -> None:
     from alembic.config import Config
 
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
+    config.set_main_option("script_location", str(_PLACE).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
     command.upgrade(config, SCHEMA)
