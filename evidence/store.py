@@ -14,6 +14,7 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -221,6 +222,20 @@ def write_replacing(place: Path, data: bytes) -> None:
         partial.unlink(missing_ok=True)
         raise
     _sync_folder(place.parent)
+
+
+def why_unfit(folder: Path) -> str | None:
+    """Why evidence cannot be kept in a folder that is there, in one sentence; None where it can. Tries what a store
+    does, with a file that is gone afterwards."""
+    try:
+        with tempfile.TemporaryDirectory(dir=folder, prefix=_PARTIAL) as tried:
+            _write_new(Path(tried) / "evidence", b"evidence")
+    except OSError as error:
+        return (
+            f"{folder} does not take what evidence needs ({error.strerror}): files that are synced, locked and linked. "
+            "Use a folder on an ordinary local file system"
+        )
+    return None
 
 
 def _write_new(final: Path, data: bytes) -> bool:

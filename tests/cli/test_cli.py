@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import getpass
 import io
 import json
@@ -372,6 +373,7 @@ def test_doctor_checks_without_a_home_and_with_one(interlock: Interlock, payload
     assert found["ledger"]["says"].endswith("1 events")
     assert "at most 1" in found["submits"]["says"]
     assert found["packages"]["fitness"] == "good"
+    assert found["durable"]["fitness"] == "good"
     assert "Ready." in interlock("doctor", "--quick").out
 
 
@@ -381,6 +383,18 @@ def test_doctor_says_what_is_missing(interlock: Interlock, monkeypatch: pytest.M
     said = interlock("doctor", "--quick", "--json")
     assert said.exit == 70
     assert {one["name"] for one in said.json["checks"] if one["fitness"] == "missing"} == {"browser", "disk"}
+
+
+def test_doctor_says_where_no_evidence_can_be_kept(interlock: Interlock, monkeypatch: pytest.MonkeyPatch) -> None:
+    def link(*_: object, **__: object) -> None:  # as a FAT file system and some network shares have it
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr("evidence.store.os.link", link)
+    said = interlock("doctor", "--quick", "--json")
+    disk = next(one for one in said.json["checks"] if one["name"] == "disk")
+    assert said.exit == 70
+    assert disk["fitness"] == "missing"
+    assert "synced, locked and linked" in disk["says"]
 
 
 def test_doctor_notices_folders_that_others_may_read(interlock: Interlock, payload: str, tmp_path: Path) -> None:
