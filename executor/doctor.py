@@ -16,6 +16,7 @@ from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
 
+from evidence.store import why_unfit
 from executor.browser.finding import BrowserMissing, find_browser
 from executor.browser.sessions import BrowserHost
 from executor.errors import InterlockError
@@ -87,6 +88,7 @@ def _ledger(settings: Settings, quick: bool) -> list[Check]:
         identity = ledger.identity()
         checks = [
             Check("ledger", Fitness.GOOD, f"{where}: schema {identity.schema}, {identity.events} events"),
+            _durable(ledger.durability_problems()),
             _anchor(ledger),
             _held(ledger),
             _clock(ledger.now()),
@@ -98,6 +100,12 @@ def _ledger(settings: Settings, quick: bool) -> list[Check]:
         return [Check("ledger", Fitness.MISSING, str(error))]
     finally:
         ledger.close_connections()
+
+
+def _durable(problems: tuple[str, ...]) -> Check:
+    if problems:
+        return Check("durable", Fitness.NOTE, " ".join(problems))
+    return Check("durable", Fitness.GOOD, "what the database reports as kept survives a loss of power")
 
 
 def _anchor(ledger: SqlLedger) -> Check:
@@ -145,6 +153,8 @@ def _disk(settings: Settings) -> Check:
     if not os.access(place, os.W_OK | os.X_OK):
         return Check("disk", Fitness.MISSING, f"{place} cannot be written to; set INTERLOCK_HOME to a folder that can")
     free = shutil.disk_usage(place).free
+    if problem := why_unfit(place):
+        return Check("disk", Fitness.MISSING, problem)
     says = f"{free // 2**20} MiB are free at {place}, {settings.minimum_free_bytes // 2**20} are needed"
     return Check("disk", Fitness.GOOD if free >= settings.minimum_free_bytes else Fitness.MISSING, says)
 
