@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from flows.effect import AbsenceGuarantee, ClientKey, Contract, Effect, Read, Write
+from flows.effect import AbsenceGuarantee, ClientKey, Contract, Effect, Read, WebSocket, Write
 from flows.flow import DialogRule, Flow, Payload, View
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -36,6 +36,7 @@ _TUPLES: tuple[tuple[str, type], ...] = (
     ("supporting", Write),
     ("trailing", Write),
     ("login_writes", Write),
+    ("websockets", WebSocket),
     ("dialogs", DialogRule),
 )
 
@@ -120,11 +121,28 @@ def _requests(flow: type[Flow[Any]]) -> Iterator[str]:
         names = [write.name for write in getattr(flow, place)]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             yield f"has two writes named {twice[0]!r} in {place}"
+    for websocket in flow.websockets:
+        yield from _websocket(websocket)
     for dialog in flow.dialogs:
         if fault := _pattern_fault(dialog.message):
             yield f"has a dialog rule whose message is no regular expression ({fault})"
         elif dialog.accept and dialog.kind != "beforeunload" and re.search(dialog.message, ""):
             yield f"accepts every dialog by the rule {dialog.message!r}: say what the message of the one is"
+
+
+def _websocket(websocket: WebSocket) -> Iterator[str]:
+    label = f"the WebSocket {websocket.name!r}"
+    if not websocket.name.strip():
+        yield f"gives {label} no name"
+    if fault := _pattern_fault(websocket.path):
+        yield f"gives {label} a path that is no regular expression ({fault})"
+    if not callable(getattr(websocket, "sends", None)):
+        yield f"gives {label} a sends that cannot be called"
+    if websocket.origin is not None and not websocket.origin.startswith(("http://", "https://")):
+        yield f"gives {label} the origin {websocket.origin!r}: write it with http:// or https://"
+    protocols: object = websocket.protocols
+    if not isinstance(protocols, tuple):
+        yield f"gives {label} protocols that are no tuple (a trailing comma makes one)"
 
 
 def _views(flow: type[Flow[Any]]) -> Iterator[str]:

@@ -75,6 +75,38 @@ class Read:
         return self.could_be(request, destination_origin) and self.matches(request)
 
 
+def nothing(_message: str | bytes) -> bool:
+    """For a WebSocket over which the page only listens."""
+    return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class WebSocket:
+    """A WebSocket that the page needs while its composer is filled in: who else is here, a lock, notices.
+
+    It may be open while `prepare` runs, and never after: the executor closes it before anything is read from the page,
+    so nothing leaves over it from then on. `path` is a regular expression over the whole path; `origin` is None for the
+    destination's own, written with http or https. `sends` must be a positive predicate over one message of the page
+    (text as `str`, binary as `bytes`); a message that it does not allow closes the connection. `protocols` are the
+    subprotocols that the page may offer. What a message causes at the site nobody can read from it, so each connection
+    is named in the receipt.
+    """
+
+    name: str
+    path: str
+    sends: Callable[[str | bytes], bool] = nothing
+    origin: str | None = None
+    protocols: tuple[str, ...] = ()
+
+    def fits(self, request: OutgoingRequest, destination_origin: str) -> bool:
+        """Whether a handshake is for this WebSocket."""
+        return (
+            request.method == "GET"
+            and request.origin == (self.origin or destination_origin)
+            and re.fullmatch(self.path, request.path) is not None
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Effect:
     """The one outgoing request that causes the effect.

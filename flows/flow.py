@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from playwright.async_api import Locator
 from pydantic import BaseModel, ConfigDict
 
-from flows.effect import Contract, Effect, Material, Read, Write
+from flows.effect import Contract, Effect, Material, Read, WebSocket, Write
 from flows.observations import Observation
 from flows.pages import ComposerPage, ReadOnlyPage
 from flows.wire import origin_of, origin_of_url
@@ -163,6 +163,8 @@ class Flow(ABC, Generic[P]):
     secret_regions: ClassVar[tuple[str, ...]] = ()
     """CSS selectors that are painted over on pictures."""
     login_writes: ClassVar[tuple[Write, ...]] = ()
+    websockets: ClassVar[tuple[WebSocket, ...]] = ()
+    """WebSockets that may be open while `prepare` runs. All others are refused, and these at any other time."""
 
     def canonical_destination(self, destination: str) -> str:
         """One spelling for one place: scheme and host in lower case, no default port, no trailing dot or slash, no
@@ -266,6 +268,7 @@ def describe(flow: type[Flow[Any]]) -> Mapping[str, object]:
         "effect": {"name": flow.effect.name, "method": flow.effect.method, "path": flow.effect.path},
         "supporting_writes": [_write(write) for write in flow.supporting],
         "trailing_writes": [_write(write) for write in flow.trailing],
+        "websockets": [{"name": one.name, "path": one.path} for one in flow.websockets],
         "views": [
             {
                 "name": v.name,

@@ -13,7 +13,7 @@ _WORDS = {
     Reason.PHASE_CLOSED: "the gate is closed",
     Reason.METHOD_OVERRIDE: "the request asks to be taken for another method than its own",
     Reason.PREFETCH: "nothing is loaded ahead of its use",
-    Reason.WEBSOCKET: "connections that are upgraded cannot be mediated",
+    Reason.WEBSOCKET: "the flow declares no such WebSocket for now",
     Reason.MALFORMED_TARGET: "the address can be read in two ways",
     Reason.HOST_MISMATCH: "the request names another host than its connection",
     Reason.SMUGGLING: "the request's framing can be read in two ways",

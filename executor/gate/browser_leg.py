@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from executor.gate.answers import OwnAnswer
+from executor.gate.stream import ByteStream
 from executor.gate.upstream import AnswerHead
 
 
@@ -47,6 +48,9 @@ class BrowserLeg(Protocol):
 
     async def drain(self) -> None:
         """Wait until the browser has taken so much that more may follow. Raises `StreamLost` when it is gone."""
+
+    def bare(self) -> ByteStream | None:
+        """The connection itself, for another protocol to go on over; None where other requests share it."""
 
     def cut(self) -> None:
         """What was given is not whole, and the browser must see that."""

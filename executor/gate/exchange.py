@@ -11,6 +11,7 @@ import logging
 import time
 from dataclasses import replace
 
+from executor.gate import websocket_handshake as handshake
 from executor.gate.answers import probe_answer, refusal
 from executor.gate.browser_leg import BodyFault, BrowserGone, BrowserLeg
 from executor.gate.candidate import EffectCandidate
@@ -21,7 +22,10 @@ from executor.gate.relay import RelayedAnswer, relay_whole
 from executor.gate.rules import SUBRESOURCES, Decision, Kind, Phase, Reason, destination
 from executor.gate.spool import Spool, SpoolFull
 from executor.gate.state import Carried, GateState, InFlight
+from executor.gate.stream import StreamLost
 from executor.gate.upstream import Answering, UpstreamLost
+from executor.gate.websocket_handshake import HandshakeFailed
+from executor.gate.websocket_relay import WebSocketRelay
 from flows.wire import Form, LargeBody, OutgoingRequest, UnreadableBody
 
 _log = logging.getLogger(__name__)
@@ -115,6 +119,8 @@ class Exchange:
                 return self._answer_refused(decision.reason)
             if decision.kind is Kind.SAFE:
                 return await self._read(generation, decision)
+            if decision.kind is Kind.WEBSOCKET:
+                return await self._websocket(generation, decision)
             return await self._write(generation, decision)
         except ConnectFailed as error:
             reason = Reason.TLS_FAILED if error.stage is ConnectStage.TLS else Reason.HOST_UNREACHABLE
@@ -327,6 +333,50 @@ class Exchange:
                 return self._answer_refused(Reason.UPSTREAM_FAILED, str(error))
             finally:
                 site.release(clean=clean)
+
+    async def _websocket(self, generation: int, decision: Decision) -> bool:
+        """A declared WebSocket: the handshake over a connection of its own, then messages until somebody ends it."""
+        state, request, declared, page = self._state, self._request, decision.websocket, self._browser.bare()
+        assert self._sequence is not None and declared is not None
+        if page is None:
+            return self._answer_refused(Reason.WEBSOCKET, "a WebSocket needs a connection of its own")
+        if wrong := handshake.fault(request, declared):
+            return self._answer_refused(Reason.WEBSOCKET, wrong)
+        upstream = await state.pool.fresh(self._site)
+        try:
+            if not self._opens_still(generation, decision):
+                raise _Superseded
+            opened = await handshake.ask(upstream.stream, request, self._head, self._limits)
+        except (HandshakeFailed, StreamLost, TimeoutError) as error:
+            upstream.stream.abort()
+            return self._answer_refused(Reason.UPSTREAM_FAILED, str(error) or "the site did not answer in time")
+        except BaseException:
+            upstream.stream.abort()
+            raise
+        if not self._opens_still(generation, decision):
+            upstream.stream.abort()
+            return self._answer_refused(Reason.WEBSOCKET, "the phase changed during the handshake")
+        relay = WebSocketRelay(
+            page=page,
+            site=upstream.stream,
+            declared=declared,
+            log=state.log,
+            sequence=self._sequence,
+            limits=self._limits,
+        )
+        self._flight.cut, self._flight.streams = relay.cut, lambda: True
+        state.websockets.add(relay)
+        try:
+            state.log.answered(self._sequence, 101, complete=True)
+            page.write(opened.head)
+            await relay.run(opened.rest)
+        finally:
+            state.websockets.discard(relay)
+            self._flight.cut = None
+        return False
+
+    def _opens_still(self, generation: int, decision: Decision) -> bool:
+        return self._state.holds(generation, decision) and not self._state.websockets_closed
 
     async def _relay(self, upstream: Answering, *, follow: bool, keep_bytes: int) -> RelayedAnswer:
         """The site's answer on to the browser. With `follow` it is read to its end even when the browser has gone.

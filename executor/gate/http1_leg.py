@@ -103,6 +103,9 @@ class Http1Leg:
     async def drain(self) -> None:
         await self._stream.drain()
 
+    def bare(self) -> ByteStream:
+        return self._stream
+
     def cut(self) -> None:
         self._stream.close()
 

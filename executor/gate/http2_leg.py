@@ -97,6 +97,9 @@ class Http2Leg:
         if not self._stream.sent_end:
             await self._stream.drained()
 
+    def bare(self) -> None:
+        return None
+
     def cut(self) -> None:
         self._connection.reset(self._stream, ErrorCodes.INTERNAL_ERROR, "the answer was cut")
 

@@ -24,6 +24,8 @@ class Limits:
     carried_bytes: int = 8 * MIB
     """Largest body and largest answer of a supporting write that is kept for the release to read."""
     carried_total_bytes: int = 64 * MIB
+    websocket_message_bytes: int = MIB
+    """The largest message of a page over a declared WebSocket; it is held until it is whole."""
     connections: int = 512
     """Browser connections at once; more wait in the listener's queue."""
 
@@ -48,6 +50,9 @@ class Limits:
     """For the caller's word on a supporting write."""
     door_grace_s: float = 180.0
     """How long closing the gate waits for the door to finish what it began."""
+
+    websocket_close_s: float = 2.0
+    """For the site to answer a goodbye; then the connection is dropped."""
 
     pool_idle_s: float = 30.0
     """How long an idle upstream connection is kept for subresources, which may be asked for once more."""

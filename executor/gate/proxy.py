@@ -111,6 +111,11 @@ class Gate:
         and has not written fails as proven unwritten. The budget of reads and the trailing window start anew."""
         self._state.enter(phase, rules, door)
 
+    async def close_websockets(self) -> None:
+        """Close the WebSockets that are open, politely, and open none any more, whatever phase comes. When this
+        returns, nothing leaves over any of them; a page that wants to connect again is refused and recorded."""
+        await self._state.close_websockets()
+
     # The effect
 
     @property

@@ -17,7 +17,7 @@ from urllib.parse import unquote, unquote_plus
 
 from executor.gate.spellings import same_place, spellings
 from flows import graphql
-from flows.effect import Effect, Read, Write
+from flows.effect import Effect, Read, WebSocket, Write
 from flows.wire import OutgoingRequest, UnreadableBody
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -59,6 +59,8 @@ class Kind(StrEnum):
     WATCHED = "watched"
     """A write that passed undecided in phase *watch*."""
     EFFECT = "effect"
+    WEBSOCKET = "websocket"
+    """The handshake of a declared WebSocket, and all that passes over it."""
     PROBE = "probe"
     """The path proof's one-time address: answered by the gate."""
     REFUSED = "refused"
@@ -111,9 +113,9 @@ class Rules:
     """What is declared for one context.
 
     `opens` and `fetches` are regular expressions over path and query of the destination's own origin (full match);
-    they count in phase *read_only*, and so do `reads`. `override_names` are added to `OVERRIDE_NAMES`. `read_budget` is
-    the number of documents, fetches and declared reads that a view may make, subresources not counted; None means no
-    budget.
+    they count in phase *read_only*, and so do `reads`; `websockets` count in phase *prepare*. `override_names` are
+    added to `OVERRIDE_NAMES`. `read_budget` is the number of documents, fetches and declared reads that a view may
+    make, subresources not counted; None means no budget.
     """
 
     destination_origin: str
@@ -121,6 +123,7 @@ class Rules:
     supporting: tuple[Write, ...] = ()
     trailing: tuple[Write, ...] = ()
     login: tuple[Write, ...] = ()
+    websockets: tuple[WebSocket, ...] = ()
     opens: tuple[str, ...] = ()
     fetches: tuple[str, ...] = ()
     reads: tuple[Read, ...] = ()
@@ -130,12 +133,14 @@ class Rules:
 
 @dataclass(frozen=True)
 class Decision:
-    """`reason` is set exactly when `kind` is REFUSED; `write` or `read` is the declaration that matched, if one did."""
+    """`reason` is set exactly when `kind` is REFUSED; `write`, `read` or `websocket` is the declaration that matched,
+    if one did."""
 
     kind: Kind
     reason: Reason | None = None
     write: Write | None = None
     read: Read | None = None
+    websocket: WebSocket | None = None
 
     @property
     def passes(self) -> bool:
@@ -144,7 +149,7 @@ class Decision:
     @property
     def declared(self) -> str | None:
         """The name of the declaration that matched."""
-        declaration = self.write or self.read
+        declaration = self.write or self.read or self.websocket
         return declaration.name if declaration else None
 
 
@@ -166,6 +171,8 @@ def decide(
     if reason := refused_in_every_phase(phase, rules, request):
         return _refused(reason)
     try:
+        if _asks_for_upgrade(request):
+            return _decide_websocket(rules, request)
         # Beyond phase *watch* a safe method with an override was refused above.
         if _reads_by_itself(request) and (phase is not Phase.WATCH or is_safe(request, rules.override_names)):
             return _decide_read(phase, rules, request, reads_so_far)
@@ -238,7 +245,8 @@ def _refused(reason: Reason) -> Decision:
 
 
 def refused_in_every_phase(phase: Phase, rules: Rules, request: OutgoingRequest) -> Reason | None:
-    """What no declaration can allow: disguised methods, speculative loads, upgrades, targets read in two ways."""
+    """What no declaration can allow: disguised methods, speculative loads, upgrades but to a WebSocket that is declared
+    for this phase, targets read in two ways."""
     overrides = _overrides(request, rules.override_names)
     # A server that honours one override and a proxy that honours another would see two different requests.
     if overrides and phase is not Phase.WATCH and (request.method in SAFE_METHODS or len(overrides) > 1):
@@ -246,11 +254,31 @@ def refused_in_every_phase(phase: Phase, rules: Rules, request: OutgoingRequest)
     purposes = ", ".join(request.header(name) for name in ("sec-purpose", "purpose", "x-purpose", "x-moz")).lower()
     if "prefetch" in purposes or "prerender" in purposes or "preview" in purposes:
         return Reason.PREFETCH
-    if request.header("upgrade") or "upgrade" in request.header("connection").lower():
+    if _asks_for_upgrade(request) and (phase is not Phase.PREPARE or not _websockets(rules, request)):
         return Reason.WEBSOCKET
     if not _well_formed(request.target):
         return Reason.MALFORMED_TARGET
     return None
+
+
+def _asks_for_upgrade(request: OutgoingRequest) -> bool:
+    return bool(request.header("upgrade")) or "upgrade" in request.header("connection").lower()
+
+
+def _websockets(rules: Rules, request: OutgoingRequest) -> list[WebSocket]:
+    return [one for one in rules.websockets if one.fits(request, rules.destination_origin)]
+
+
+def _decide_websocket(rules: Rules, request: OutgoingRequest) -> Decision:
+    """Only what `refused_in_every_phase` lets by comes here: phase *prepare*, and a declaration fits."""
+    if not is_safe(request, rules.override_names):
+        return _refused(Reason.WEBSOCKET)
+    if _match_effect(rules, request) is not _Match.NONE:
+        return _refused(Reason.EFFECT_CLOSED)
+    fitting = _websockets(rules, request)
+    if len(fitting) != 1:
+        return _refused(Reason.AMBIGUOUS)
+    return Decision(Kind.WEBSOCKET, websocket=fitting[0])
 
 
 def _well_formed(target: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from executor.gate.candidate import EffectCandidate
 from executor.gate.certificates import CertificateAuthority
@@ -29,6 +29,7 @@ from executor.gate.rules import (
     is_safe,
     refused_in_every_phase,
 )
+from executor.gate.websocket_relay import WebSocketRelay
 from executor.gate.wire_log import WireLog
 from flows.effect import Write
 from flows.wire import Answer, OutgoingRequest
@@ -109,6 +110,9 @@ class GateState:
         self.candidate_seen = asyncio.Event()
         self.released_hangs = asyncio.Event()
         self.in_flight: set[InFlight] = set()
+        self.websockets: set[WebSocketRelay] = set()
+        self.websockets_closed = False
+        """No WebSocket is opened any more, declared or not, whatever phase comes."""
         self.doors: set[asyncio.Task[Relay | Refuse | Hang]] = set()
         self._documents: dict[str, OutgoingRequest] = {}
         self._reads = 0
@@ -123,7 +127,8 @@ class GateState:
             return Decision(Kind.REFUSED, Reason.PHASE_CLOSED)
         if PathProof.is_probe(request):
             return self._decide_probe(request)
-        return decide(self.phase, self.rules, request, reads_so_far=self._reads, trailing_open=self.trailing_open)
+        rules = replace(self.rules, websockets=()) if self.websockets_closed else self.rules
+        return decide(self.phase, rules, request, reads_so_far=self._reads, trailing_open=self.trailing_open)
 
     def _decide_probe(self, request: OutgoingRequest) -> Decision:
         if self.phase is Phase.CLOSED:
@@ -180,6 +185,11 @@ class GateState:
                 one.was_cut = True
                 one.cut()
         self.changed()
+
+    async def close_websockets(self) -> None:
+        """Open none any more, close those that are open, and wait until they are gone."""
+        self.websockets_closed = True
+        await asyncio.gather(*(one.close() for one in self.websockets))
 
     # What is in flight
 

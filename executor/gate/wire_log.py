@@ -18,7 +18,7 @@ from urllib.parse import unquote_plus
 from executor.gate.rules import Decision, Kind, Phase, Reason
 from flows.wire import OutgoingRequest
 
-WRITES = frozenset({Kind.SUPPORTING, Kind.TRAILING, Kind.LOGIN, Kind.WATCHED, Kind.EFFECT})
+WRITES = frozenset({Kind.SUPPORTING, Kind.TRAILING, Kind.LOGIN, Kind.WATCHED, Kind.EFFECT, Kind.WEBSOCKET})
 
 _SECRET_NAME = re.compile(r"nonce|token|secret|passw|pwd|sig|auth|session|sid|key|code|state|csrf|jwt", re.IGNORECASE)
 
@@ -47,6 +47,9 @@ class Entry:
     """Whether the answer came whole; None while there is none."""
     answered_by_gate: bool = False
     note: str = ""
+    messages_out: int = 0
+    """Over a WebSocket: whole messages of the page that left, and whole messages of the site that came."""
+    messages_in: int = 0
     mark: str | None = None
 
     @property
@@ -103,6 +106,31 @@ class WireLog:
     def record_refused_head(self, phase: Phase, method: str, url: str, reason: Reason, note: str) -> int:
         """Append a request that was refused before it was one: malformed, or for another host."""
         return self._append(phase=phase, method=method, url=shown_url(url), kind=Kind.REFUSED, reason=reason, note=note)
+
+    def record_refused_message(
+        self, phase: Phase, connection: Entry, reason: Reason, note: str, *, size: int, sha256: str
+    ) -> int:
+        """Append a message of the page over an open WebSocket (its entry is `connection`) that was not let out."""
+        return self._append(
+            phase=phase,
+            method="MESSAGE",
+            url=connection.url,
+            kind=Kind.REFUSED,
+            reason=reason,
+            write=connection.write,
+            body_size=size,
+            body_sha256=sha256,
+            note=note,
+        )
+
+    def message_left(self, sequence: int) -> None:
+        """A message of the page is about to be handed to the system."""
+        if not self._entries[sequence].bytes_out:
+            self.leaving(sequence)
+        self._amend(sequence, messages_out=self._entries[sequence].messages_out + 1)
+
+    def message_came(self, sequence: int) -> None:
+        self._amend(sequence, messages_in=self._entries[sequence].messages_in + 1)
 
     def mark(self, name: str, phase: Phase) -> Entry:
         """Append a marker, for instance the gesture."""
@@ -198,4 +226,4 @@ def _shown(entry: Entry) -> dict[str, object]:
         "complete": entry.complete,
         "answered_by_gate": entry.answered_by_gate,
         "note": entry.note,
-    }
+    } | ({"messages_out": entry.messages_out, "messages_in": entry.messages_in} if entry.kind is Kind.WEBSOCKET else {})

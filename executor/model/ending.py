@@ -36,6 +36,19 @@ class LeftWrite(_Record):
     item: str | None = None
 
 
+class WebSocketHeld(_Record):
+    """A WebSocket that was open while the composer was filled in. The gate reads its messages and cannot know what they
+    cause: a blind spot, closed before anything was armed."""
+
+    sequence: int
+    at: datetime
+    name: str
+    url: str
+    messages_out: int
+    messages_in: int
+    ended: str
+
+
 class EffectRequest(_Record):
     """The effect request, by what can be compared later and tells nobody the payload."""
 
@@ -112,6 +125,7 @@ class Ending(_Record):
     baseline: tuple[str, ...] | None = None
     looks: tuple[Looked, ...] = ()
     left: tuple[LeftWrite, ...] = ()
+    websockets: tuple[WebSocketHeld, ...] = ()
     refused_writes: tuple[str, ...] = ()
     """Writes that the gate refused: reason, method and address of each."""
     dialogs: tuple[str, ...] = ()

@@ -87,11 +87,13 @@ async def open_context(run: Run) -> None:
 
 async def prepare(run: Run) -> Submit:
     """4. The flow fills the composer. Whatever reaches for the effect here was stopped by the gate: a defect."""
-    assert run.session is not None
+    assert run.session is not None and run.gate is not None
     try:
         submit: object = await of_the_author(
             run.flow.prepare(run.composer(), run.intent), run.services.settings.prepare_s
         )
+        # Before anything is read from the page: what it shows then, and on the pictures, has no socket under it.
+        await run.gate.close_websockets()
     except Exception as error:  # a flow author's code may raise anything; before the claim that is a halt
         await _stop_if_effect_reached(run)
         await _keep_what_is_there(run, "prepare stopped")
@@ -203,6 +205,7 @@ def _declared_origins(run: Run) -> Sequence[str]:
     flow = run.flow
     own = run.intent.origin
     others = {write.origin for write in (*flow.supporting, *flow.trailing) if write.origin}
+    others |= {websocket.origin for websocket in flow.websockets if websocket.origin}
     if flow.effect.origin:
         others.add(flow.effect.origin)
     return [own, *sorted(others - {own})]

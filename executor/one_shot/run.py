@@ -252,6 +252,7 @@ class Run:
             effect=flow.effect,
             supporting=flow.supporting,
             trailing=flow.trailing,
+            websockets=flow.websockets,
             override_names=flow.override_names,
         )
 

@@ -17,7 +17,7 @@ from executor.errors import Exit, InterlockError
 from executor.gate.rules import Kind
 from executor.gate.wire_log import WRITES, Entry
 from executor.ledger.ledger import LeaseLost, LedgerError
-from executor.model.ending import AnswerRead, Ending, LeftWrite, code
+from executor.model.ending import AnswerRead, Ending, LeftWrite, WebSocketHeld, code
 from executor.model.operation import Lease
 from executor.model.reasons import Halt, NotSent, Reason, Unsure
 from executor.model.transitions import Dispatch
@@ -260,6 +260,7 @@ def _ending(run: Run, reason: Reason | None, detail: str) -> Ending:
             for look in run.looked
         ),
         left=_left(run),
+        websockets=_websockets(run),
         refused_writes=tuple(
             f"{entry.reason.value if entry.reason else 'refused'}: {entry.method} {_place(entry)}"
             for entry in run.log
@@ -301,6 +302,23 @@ def _left(run: Run) -> tuple[LeftWrite, ...]:
         )
         for entry in run.log
         if entry.kind is not None and (kind := _LEFT_KINDS.get(entry.kind)) is not None and entry.bytes_out
+    )
+
+
+def _websockets(run: Run) -> tuple[WebSocketHeld, ...]:
+    """Every WebSocket that was opened, with what passed over it."""
+    return tuple(
+        WebSocketHeld(
+            sequence=entry.sequence,
+            at=entry.at,
+            name=entry.write or "",
+            url=_place(entry),
+            messages_out=entry.messages_out,
+            messages_in=entry.messages_in,
+            ended=entry.note,
+        )
+        for entry in run.log
+        if entry.kind is Kind.WEBSOCKET and entry.status == 101
     )
 
 

@@ -53,6 +53,7 @@ from executor.receipts.schema import (
     Stage,
     Times,
     UndoInstructions,
+    WebSocketOpen,
     Why,
     WriteThatLeft,
 )
@@ -279,6 +280,17 @@ class _Builder:
                     item=write.item,
                 )
                 for write in (ending.left if ending else ())
+            ),
+            websockets=tuple(
+                WebSocketOpen(
+                    at=one.at,
+                    name=one.name,
+                    url=_without_query(one.url),
+                    messages_out=one.messages_out,
+                    messages_in=one.messages_in,
+                    ended=self.clean(one.ended),
+                )
+                for one in (ending.websockets if ending else ())
             ),
             refused_writes=tuple(
                 self.clean(" ".join(map(_without_query, text.split())))

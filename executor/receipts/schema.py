@@ -134,6 +134,18 @@ class WriteThatLeft(_Part):
     item: str | None
 
 
+class WebSocketOpen(_Part):
+    """A WebSocket that was open while the composer was filled in. What the page's messages caused at the site cannot be
+    read from them: the gate is blind there, and closed it before anything was armed."""
+
+    at: AwareDatetime
+    name: str
+    url: str
+    messages_out: int
+    messages_in: int
+    ended: str
+
+
 class Attempted(_Part):
     gesture_recorded: bool
     """The gesture was recorded as the next thing; after a crash that does not say that it was made."""
@@ -143,6 +155,7 @@ class Attempted(_Part):
     """How often the effect request was released, over all attempts."""
     effect_request: EffectRequestSeen | None
     left: tuple[WriteThatLeft, ...]
+    websockets: tuple[WebSocketOpen, ...]
     refused_writes: tuple[str, ...]
     dialogs: int
     reads: int

@@ -86,6 +86,10 @@ def _unknowns(standing: Standing, operation: Operation, ending: Ending | None) -
     collateral = sorted({write.name for write in ending.left if write.kind in ("supporting", "trailing")})
     if collateral:
         yield f"Whether what other writes left at the site is still there ({', '.join(collateral)})."
+    for name in sorted({one.name for one in ending.websockets}):
+        sent = sum(one.messages_out for one in ending.websockets if one.name == name)
+        said = f"{sent} message{'' if sent == 1 else 's'} of the page"
+        yield f"What the site made of {said} over the WebSocket {name}: nobody can tell from a message what it causes."
     if ending.effect is not None and ending.effect.from_page_only:
         yield f"Whether the request carried {', '.join(ending.effect.from_page_only)} as the page showed it."
     if ending.baseline is None and ending.attempt is not None:

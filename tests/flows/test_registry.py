@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from flows.declarations import problem
-from flows.effect import AbsenceGuarantee, Category, ClientKey, Contract, Effect, Meaning, Says, Undo, Write
+from flows.effect import AbsenceGuarantee, Category, ClientKey, Contract, Effect, Meaning, Says, Undo, WebSocket, Write
 from flows.flow import DialogRule, Flow, Identity, Payload, Submit, view
 from flows.observations import NotFound, Observation
 from flows.registry import BrokenFlow, Registry, UnknownFlow
@@ -229,6 +229,11 @@ INCOMPLETE: tuple[tuple[dict[str, object], str], ...] = (
     ({"effect": dataclasses.replace(EFFECT, path="/notes(")}, "no regular expression"),
     ({"trailing": (dataclasses.replace(WRITE, matches=True),)}, "matches that cannot be called"),
     ({"dialogs": (DialogRule(message="(", accept=True),)}, "dialog rule"),
+    ({"websockets": (WRITE,)}, "something in websockets that is no WebSocket"),
+    ({"websockets": (WebSocket(name="presence", path="("),)}, "a path that is no regular expression"),
+    ({"websockets": (WebSocket(name="presence", path="/", sends=True),)}, "a sends that cannot be called"),
+    ({"websockets": (WebSocket(name="presence", path="/", origin="wss://a"),)}, "write it with http:// or https://"),
+    ({"websockets": (WebSocket(name="presence", path="/", protocols="v1"),)}, "protocols that are no tuple"),
     ({"contract": contract(read_answer=None)}, "read_answer cannot be called"),
     ({"contract": contract(undo_instructions="")}, "how a person undoes"),
     ({"contract": contract(answer_deadline_s=0)}, "answer_deadline_s is no time above 0 s"),
