@@ -127,7 +127,7 @@ def _requests(flow: type[Flow[Any]]) -> Iterator[str]:
         if fault := _pattern_fault(dialog.message):
             yield f"has a dialog rule whose message is no regular expression ({fault})"
         elif dialog.accept and dialog.kind != "beforeunload" and re.search(dialog.message, ""):
-            yield f"accepts every dialog by the rule {dialog.message!r}: say what the message of the one is"
+            yield f"accepts any dialog by the rule {dialog.message!r}: say what the message of the one is"
 
 
 def _websocket(websocket: WebSocket) -> Iterator[str]:

@@ -229,6 +229,7 @@ INCOMPLETE: tuple[tuple[dict[str, object], str], ...] = (
     ({"effect": dataclasses.replace(EFFECT, path="/notes(")}, "no regular expression"),
     ({"trailing": (dataclasses.replace(WRITE, matches=True),)}, "matches that cannot be called"),
     ({"dialogs": (DialogRule(message="(", accept=True),)}, "dialog rule"),
+    ({"dialogs": (DialogRule(message=".*", accept=True),)}, "accepts any dialog"),
     ({"websockets": (WRITE,)}, "something in websockets that is no WebSocket"),
     ({"websockets": (WebSocket(name="presence", path="("),)}, "a path that is no regular expression"),
     ({"websockets": (WebSocket(name="presence", path="/", sends=True),)}, "a sends that cannot be called"),

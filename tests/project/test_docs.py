@@ -187,7 +187,8 @@ def test_the_readme_has_the_exit_codes_of_the_code() -> None:
 
 
 def test_the_guide_shows_code_that_is_run() -> None:
-    sources = EXAMPLE.read_text(encoding="utf-8"), (ROOT / "flows" / "playground.py").read_text(encoding="utf-8")
+    flows = sorted((ROOT / "flows").glob("playground*.py"))
+    sources = [path.read_text(encoding="utf-8") for path in (EXAMPLE, *flows)]
     shown = blocks(GUIDE, "python")
     assert shown
     assert [block for block in shown if not any(block in source for source in sources)] == []
