@@ -42,6 +42,8 @@ _OVER_A_NETWORK = frozenset(
 )
 """Kinds of file systems, as Linux names them, whose locks or syncs another machine answers for."""
 
+_MOUNTS = Path("/proc/self/mounts")
+
 
 def engine(url: URL, *, lock_timeout_s: float) -> Engine:
     """An engine whose every commit is synced, and whose writers wait for each other for so long and no longer."""
@@ -130,12 +132,12 @@ def durability_problems(file: Path) -> tuple[str, ...]:
     )
 
 
-def _file_system_of(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str | None:
+def _file_system_of(path: Path) -> str | None:
     """The kind of file system that a path is on, as Linux names it; None where that cannot be told."""
     place = path.resolve()
     found: tuple[int, str] | None = None
     try:
-        lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        lines = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
         return None
     for line in lines:
