@@ -16,7 +16,7 @@ _MARKS = {"good": ("✓", "green"), "note": ("!", "yellow"), "missing": ("✗", 
 def doctor(
     site: Annotated[
         str | None,
-        typer.Argument(metavar="[SITE]", help="Look at a site too: an address at it, such as its login page."),
+        typer.Argument(metavar="SITE", help="Look at a site too: an address at it, such as its login page."),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Start no browser, read no history.")] = False,
     as_json: AsJson = False,
