@@ -49,12 +49,12 @@ async def claim(run: Run) -> None:
             attempt=attempt,
             lease=run.lease,
             flow=run.binding,
+            key=run.contract.key,
             by=run.actor,
             data={
                 "run": run.id,
                 "session_sha256": run.session_digest,
                 "baseline": sorted(run.baseline) if run.baseline is not None else None,
-                "key": _key(run),
             },
             evidence=[item.sha256 for item in run.manifest.items()] if run.manifest else [],
         )
@@ -66,21 +66,6 @@ async def claim(run: Run) -> None:
     run.claimed = claimed
     if run.manifest is not None:
         run.manifest = run.manifest.with_attempt(claimed.id)
-
-
-def _key(run: Run) -> Mapping[str, Any] | None:
-    """The provider's idempotency key with the terms under which it counts (A2). They are in the flow's code too, but a
-    record has to speak for itself when that code is gone."""
-    terms = run.contract.key
-    if terms is None:
-        return None
-    return {
-        "key": run.operation.provider_key,
-        "scope": terms.scope,
-        "lifetime_s": terms.lifetime_s,
-        "attempts": terms.attempts,
-        "same_fields": list(terms.same_fields),
-    }
 
 
 async def arm(run: Run) -> None:
