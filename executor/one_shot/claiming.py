@@ -17,7 +17,7 @@ from evidence.store import EvidenceError
 from executor.errors import NotReady
 from executor.gate.rules import Phase, session_digest_of
 from executor.ledger import ids
-from executor.ledger.ledger import LeaseLost, LedgerError
+from executor.ledger.ledger import AttemptClosed, LeaseLost, LedgerError
 from executor.model.admission import Refused
 from executor.model.ending import EffectRequest
 from executor.model.fingerprint import digest
@@ -30,6 +30,9 @@ from executor.one_shot.release import Mismatch, Release, Terms
 from executor.one_shot.run import Halted, RefusedRun, Run
 from flows.observations import CouldNotLook, Found, Item, ItemState, NotFound, Observation, Partial
 from flows.wire import OutgoingRequest
+
+_OVERTAKEN = (LeaseLost, AttemptClosed)
+"""What the ledger says when recovery, or another run, has settled this attempt."""
 
 
 async def claim(run: Run) -> None:
@@ -98,7 +101,7 @@ async def gesture(run: Run) -> None:
         return
     try:
         await run.services.ledger.gesture(run.claimed.id, by=run.actor)
-    except LeaseLost as error:
+    except _OVERTAKEN as error:
         _no_gesture(run, NotSent.LEASE_LOST, str(error))
         return
     except LedgerError as error:
@@ -120,7 +123,7 @@ async def gesture(run: Run) -> None:
     try:
         await _expose_what_still_leaves(run)
     except LedgerError as error:
-        _no_gesture(run, NotSent.LEASE_LOST if isinstance(error, LeaseLost) else NotSent.LEDGER_FAILED, str(error))
+        _no_gesture(run, NotSent.LEASE_LOST if isinstance(error, _OVERTAKEN) else NotSent.LEDGER_FAILED, str(error))
         return
     run.gesture_at = run.log.mark("gesture", Phase.ARMED).monotonic
     try:
