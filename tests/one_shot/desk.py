@@ -5,7 +5,7 @@ the playground's own record.
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,14 +80,16 @@ class Desk:
         body: str = "The office is closed on Friday.\nWe are back on Monday.",
         account: str = "editor",
         task: str | None = None,
+        also: Mapping[str, Any] | None = None,
         **more: Any,
     ) -> Operation:
-        """Propose and approve."""
+        """Propose and approve. `also` are further fields of the payload; a file by its path is taken in."""
+        payload = executor.payload_files.take_all({"title": title, "body": body, **(also or {})}, self.folder)
         proposed = await executor.propose(
             flow=flow,
             destination=self.site,
             account=account,
-            payload={"title": title, "body": body},
+            payload=payload,
             task=task or f"task-{next(_tasks)}",
             by=PERSON,
             **more,
