@@ -74,15 +74,19 @@ SOON_S = 3.0
 """Long enough to get to the release on a busy machine, short enough to wait for."""
 
 
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
 @pytest.mark.parametrize("case", REFUSALS)
-async def test_what_changes_between_claim_and_release_is_refused_there(tmp_path: Path, case: str) -> None:
+async def test_what_changes_between_claim_and_release_is_refused_there(
+    tmp_path: Path, case: str, database: str, request: pytest.FixtureRequest
+) -> None:
     happens, reason = REFUSALS[case]
+    where = {"database_url": request.getfixturevalue("server").empty_database()} if database == "postgresql" else {}
     given: dict[str, dict[str, Any]] = {
         "approval expired": {"valid_for_s": SOON_S},
         "deadline passed": {"deadline": datetime.now(UTC) + timedelta(seconds=SOON_S)},
         "lease run out": {"lease_s": SOON_S, "write_within_s": 0.5},
     }
-    async with bench(tmp_path, **given.get(case, {})) as one:
+    async with bench(tmp_path, **given.get(case, {}), **where) as one:
         await happens(one)
         assert (await one.publish()).interlock == "ledger_refused"
         # Refusing gives nothing back: there is no second try, not even for a request that would pass now.
