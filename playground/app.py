@@ -24,6 +24,7 @@ from playground.messages import (
 )
 from playground.pages import Pages
 from playground.shapes import Shapes
+from playground.sockets import Live
 from playground.truth import Truth
 
 ACCOUNTS = ("editor", "second")
@@ -71,6 +72,7 @@ class App:
             self._route("POST", "/upload", composers.upload),
             *(self._route(*route) for route in Shapes(truth, pages).routes()),
             *(self._route(*route) for route in ApiShapes(truth, pages).routes()),
+            *(self._route(*route) for route in Live(truth, pages).routes()),
         ]
 
     @staticmethod

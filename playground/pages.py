@@ -38,6 +38,7 @@ COMPOSERS = (
     ("editor", "Editor in a frame", "The text is written in a document of its own."),
     ("nested", "Frames in frames", "The whole composer lies two frames down."),
     ("link", "Publish by link", "Saves while you type; a plain link publishes."),
+    ("live", "Live presence", "Shows who else is writing, over a WebSocket."),
 )
 
 

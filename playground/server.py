@@ -20,10 +20,10 @@ from http import HTTPStatus
 
 import h11
 
-from playground import faults, hazards
+from playground import faults, hazards, sockets
 from playground.app import App
 from playground.faults import Shorten
-from playground.messages import Plan, Request, Response
+from playground.messages import Plan, Request, Response, plain
 from playground.truth import Truth
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
@@ -87,6 +87,9 @@ class Server:
             if request.path == hazards.TARGETS + hazards.Hazard.WS and request.header("upgrade"):
                 await self._websocket(connection, request, number)
                 return
+            if request.path == sockets.PRESENCE and request.header("upgrade"):
+                await self._presence(connection, request, number)
+                return
             plan = self._app.plan(request)
             await self._carry_out(connection, request, number, plan)
             if not connection.reusable():
@@ -121,6 +124,19 @@ class Server:
         frame = await connection.first_frame(request)
         if frame:
             self._admit_websocket(connection, replace(request, method="WEBSOCKET", body=frame), number)
+
+    async def _presence(self, connection: _Connection, request: Request, number: int) -> None:
+        """The live composer's WebSocket, for those who are signed in."""
+
+        def admit(one: Request) -> int:
+            return self._truth.admit(one, connection=connection.number, number=number).seq
+
+        admit(request)
+        if request.account is None:
+            await connection.answer(plain("Sign in first.", 403))
+            return
+        first = await connection.switch(request)
+        await sockets.attend(connection, first, request, self._truth, admit)
 
     def _admit_websocket(self, connection: _Connection, request: Request, number: int) -> None:
         self._truth.admit(request, connection=connection.number, number=number, hazard=hazards.Hazard.WS)
@@ -216,13 +232,24 @@ class _Connection:
             self._writer.close()
 
     async def first_frame(self, request: Request) -> bytes:
-        """Switch to WebSocket (RFC 6455 section 4.2.2) and return the first bytes that follow."""
+        """Switch to WebSocket, and return the first bytes that follow."""
+        return await self.switch(request) or await self.read()
+
+    async def switch(self, request: Request) -> bytes:
+        """Switch to WebSocket (RFC 6455 section 4.2.2), and return what has come of it already."""
         key = request.header("sec-websocket-key").encode() + _WEBSOCKET_KEY
         accept = base64.b64encode(hashlib.sha1(key, usedforsecurity=False).digest()).decode()
         headers = [("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Accept", accept)]
         await self._send(h11.InformationalResponse(status_code=101, headers=headers))
         already, _ = self._http.trailing_data
-        return already or await self._reader.read(64 * 1024)
+        return already
+
+    async def read(self) -> bytes:
+        return await self._reader.read(64 * 1024)
+
+    async def write(self, data: bytes) -> None:
+        self._writer.write(data)
+        await self._writer.drain()
 
     @staticmethod
     def _headers(response: Response, length: int) -> list[tuple[str, str]]:
