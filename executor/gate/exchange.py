@@ -323,11 +323,7 @@ class Exchange:
                 if self._browser.is_gone:
                     raise BrowserGone("the browser gave the request up") from error
                 died_on_reuse = error.no_byte and (site.reused or error.unprocessed)
-                if (
-                    subresource
-                    and died_on_reuse
-                    and not (self._resent or self._browser.is_gone or self._flight.was_cut)
-                ):
+                if subresource and died_on_reuse and not (self._resent or self._flight.was_cut):
                     self._resent = True
                     continue
                 return self._answer_refused(Reason.UPSTREAM_FAILED, str(error))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from executor.gate.rules import Reason
 from flows.wire import OutgoingRequest
@@ -65,7 +66,14 @@ class Head:
     raw: tuple[tuple[bytes, bytes], ...]
 
     def values(self, name: str) -> list[str]:
-        return [value for key, value in self.headers if key == name]
+        return self._by_name.get(name, [])
+
+    @cached_property
+    def _by_name(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for name, value in self.headers:
+            found.setdefault(name, []).append(value)
+        return found
 
     @property
     def content_length(self) -> int:

@@ -35,6 +35,7 @@ from h2.events import (
 from h2.exceptions import DenialOfServiceError, ProtocolError
 from h2.settings import SettingCodes, Settings
 
+from executor.gate.http2_encoder import HeadEncoder
 from executor.gate.http2_frames import Flood, Frames
 from executor.gate.limits import MIB, Limits
 from executor.gate.stream import ByteStream, StreamLost
@@ -463,6 +464,7 @@ def _protocol(limits: Limits, *, client: bool) -> H2Connection:
         },
     )
     protocol.decoder.max_header_list_size = limits.head_bytes
+    protocol.encoder = HeadEncoder()  # type: ignore[assignment]  # as much of one as h2 uses
     protocol.initiate_connection()
     protocol.increment_flow_control_window(_CONNECTION_WINDOW - _FIRST_WINDOW)
     return protocol

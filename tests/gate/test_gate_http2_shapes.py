@@ -9,11 +9,13 @@ from collections.abc import Callable
 import pytest
 from gate_support import RecordingDoor
 from h2.errors import ErrorCodes
+from hpack import Decoder, NeverIndexedHeaderTuple
 from http2_parts import Http2Client, Line, lenient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from executor.gate.framing import Authority, BadHead
+from executor.gate.http2_encoder import HeadEncoder
 from executor.gate.http2_frames import PREFACE, Flood, Frames
 from executor.gate.http2_heads import read_request
 from executor.gate.rules import Phase
@@ -434,6 +436,27 @@ def test_frames_pass_unchanged_however_they_are_cut(sent: list[tuple[int, bytes]
     assert b"".join(pieces) == wanted
     assert len(frames.goaways) == sum(1 for kind, payload in sent if kind == 7 and len(payload) >= 8)
     assert not frames.midway
+
+
+heads = st.lists(
+    st.tuples(
+        st.sampled_from([b":path", b"cookie", b"x-a", b"accept", b"authorization", b":method"]),
+        st.sampled_from([b"", b"GET", b"b" * 90, b"c" * 3000, b"d" * 5000]) | st.binary(max_size=40),
+    ),
+    max_size=12,
+)
+
+
+@given(st.lists(st.tuples(heads, st.lists(st.integers(0, 70_000), max_size=3)), max_size=8))
+@settings(max_examples=300, deadline=None)
+def test_heads_are_read_as_they_were_written(sent: list[tuple[list[Field], list[int]]]) -> None:
+    """By another implementation of HPACK, whose table must have stayed the same as ours through it all."""
+    encoder, decoder = HeadEncoder(), Decoder()
+    for fields, changes in sent:
+        for allowed in changes:
+            decoder.max_allowed_table_size = encoder.header_table_size = allowed
+        never = [NeverIndexedHeaderTuple(*one) if one[0] == b"authorization" else one for one in fields]
+        assert [tuple(one) for one in decoder.decode(encoder.encode(never), raw=True)] == fields
 
 
 def test_calls_are_granted_anew_by_what_is_carried() -> None:
