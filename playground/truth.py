@@ -115,8 +115,10 @@ class Truth:
         shown = f"{where} AND id NOT IN (SELECT item_id FROM unlisted WHERE looks > 0 OR until > ?)"
         values = (*(() if account is None else (account,)), _now())
         with self._transaction() as db:
-            arranged = db.execute("SELECT page_size FROM listings WHERE page_size IS NOT NULL").fetchone()
-            size = arranged[0] if arranged else page_size
+            arranged = db.execute("SELECT page_size, oldest_first FROM listings").fetchone()
+            size = arranged["page_size"] if arranged and arranged["page_size"] else page_size
+            if arranged and arranged["oldest_first"]:
+                order = order.replace("DESC", "ASC")
             total = db.execute(f"SELECT count(*) FROM items WHERE {shown}", values).fetchone()[0]
             limits = (-1, 0) if size is None else (size, (page - 1) * size)
             rows = db.execute(
@@ -222,12 +224,17 @@ class Truth:
         rows = self._rows("SELECT * FROM hazards")
         return HazardOrder(**rows[0]) if rows else None
 
-    def arrange_lists(self, *, page_size: int | None = None, lag_looks: int = 0, lag_seconds: float = 0.0) -> None:
-        """Let lists be cut into pages of this size, and let what is published or queued from now on appear in them only
-        after so many looks and so many seconds. Its own page is there at once. Without arguments, as at first."""
+    def arrange_lists(
+        self, *, page_size: int | None = None, oldest_first: bool = False, lag_looks: int = 0, lag_seconds: float = 0.0
+    ) -> None:
+        """Let lists be cut into pages of this size, the oldest items first where asked for, and let what is published
+        or queued from now on appear in them only after so many looks and so many seconds. Its own page is there at
+        once. Without arguments, as at first."""
         with self._transaction() as db:
             db.execute("DELETE FROM listings")
-            db.execute("INSERT INTO listings VALUES (?, ?, ?)", (page_size, lag_looks, lag_seconds))
+            db.execute(
+                "INSERT INTO listings VALUES (?, ?, ?, ?)", (page_size, int(oldest_first), lag_looks, lag_seconds)
+            )
 
     def moderate(self, item_id: int, *, approve: bool) -> None:
         """What a moderator does with a queued item. Raises ValueError for one that is not queued."""

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from flows.effect import AbsenceGuarantee
+from flows.flow import Flow
+from flows.playground import PlaygroundForm
 from flows.playground_api import PlaygroundGraph, PlaygroundPhoto
 
 
@@ -49,6 +54,16 @@ class PhotoShrunk(PlaygroundPhoto):
     composer = "/photo/new?shrink"
 
 
-def reference(flow: type[PlaygroundGraph | PlaygroundPhoto]) -> str:
+class SlowList(PlaygroundForm):
+    """Of a site that says how long its list may lag."""
+
+    name = "slow-list"
+    contract = replace(
+        PlaygroundForm.contract,
+        absence=AbsenceGuarantee(view="mine", consistency_window_s=600, statement="The list may lag by ten minutes."),
+    )
+
+
+def reference(flow: type[Flow[Any]]) -> str:
     """As a person would name it to `interlock propose`."""
     return f"{Path(__file__)}:{flow.__name__}"

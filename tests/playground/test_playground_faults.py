@@ -211,6 +211,8 @@ def test_lists_may_have_pages(site: Playground, editor) -> None:
         assert ["The first" in page for page in pages] == [False, True]
         assert [f'rel="next" href="{path}?page=2"' in page for page in pages] == [True, False]
         assert editor.get(f"{path}?page=3").status == 404
+    site.truth.arrange_lists(page_size=2, oldest_first=True)
+    assert "The third" in editor.get("/mine?page=2").text
 
 
 def test_a_fault_waits_for_a_publish_unless_told_otherwise(site: Playground, editor) -> None:
