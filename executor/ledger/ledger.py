@@ -236,11 +236,14 @@ class Ledger(Protocol):
         """Record, before it leaves, a supporting write that could cause the effect. Raises as `gesture` does, but may
         be called again."""
 
-    def release(self, attempt: str, *, by: Actor, data: Mapping[str, Any] | None = None) -> Attempt | Refused:
+    def release(
+        self, attempt: str, *, by: Actor, data: Mapping[str, Any] | None = None, not_after: float | None = None
+    ) -> Attempt | Refused:
         """Commit that the effect request may leave (A6). See rule 4. Returns the first refusal in the order of
         `Refusal` and changes nothing, except that an approval found expired is recorded as such. An attempt that was
         closed by anybody is refused as `lease_lost`, one that repeats another and comes after the key's lifetime as
-        `key_not_safe`."""
+        `key_not_safe`. `not_after`, by the monotonic clock, is when the caller would not write any more: a release that
+        had to wait that long for its turn raises `LedgerUnavailable` instead of being spent."""
 
     def nothing_written(self, attempt: str, *, by: Actor, why: str) -> Attempt:
         """After `release`: proven that not one byte was written."""

@@ -7,6 +7,7 @@ this module opens, commits, and keeps the anchor. It may be used from any thread
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -26,6 +27,7 @@ from executor.ledger.ledger import (
     Due,
     Judgement,
     LedgerIdentity,
+    LedgerUnavailable,
     Proposed,
     Verification,
     Waiting,
@@ -247,12 +249,20 @@ class SqlLedger:
         with self._database.writing() as tx:
             return claims.expose(tx, attempt, write=write, url=url, line=Line(by, "a write that could cause it leaves"))
 
-    def release(self, attempt: str, *, by: Actor, data: Mapping[str, Any] | None = None) -> Attempt | Refused:
+    def release(
+        self, attempt: str, *, by: Actor, data: Mapping[str, Any] | None = None, not_after: float | None = None
+    ) -> Attempt | Refused:
         with self._anchored() as tx:
             behind = self._is_behind(tx, self._kept())
-            return claims.release(
+            released = claims.release(
                 tx, attempt, behind_anchor=behind, line=Line(by, "the effect request may leave", data)
             )
+            if not_after is not None and isinstance(released, Attempt) and time.monotonic() > not_after:
+                raise LedgerUnavailable(
+                    "the release had to wait for other writers until it was too late to write under it. Nothing was "
+                    "changed. Run fewer at a time, or look at what holds the ledger up."
+                )
+            return released
 
     def nothing_written(self, attempt: str, *, by: Actor, why: str) -> Attempt:
         with self._database.writing() as tx:

@@ -226,8 +226,10 @@ class AsyncLedger:
     async def expose(self, attempt: str, *, by: Actor, write: str, url: str) -> Attempt:
         return await self._thread.call(self._ledger.expose, attempt, by=by, write=write, url=url)
 
-    async def release(self, attempt: str, *, by: Actor, data: Mapping[str, Any] | None = None) -> Attempt | Refused:
-        return await self._thread.call(self._ledger.release, attempt, by=by, data=data)
+    async def release(
+        self, attempt: str, *, by: Actor, data: Mapping[str, Any] | None = None, not_after: float | None = None
+    ) -> Attempt | Refused:
+        return await self._thread.call(self._ledger.release, attempt, by=by, data=data, not_after=not_after)
 
     async def nothing_written(self, attempt: str, *, by: Actor, why: str) -> Attempt:
         return await self._thread.call(self._ledger.nothing_written, attempt, by=by, why=why)

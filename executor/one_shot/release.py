@@ -7,7 +7,8 @@ This is the only module that calls `Ledger.release`. Its order is the product's 
 3. A fresh connection is made and its TLS finished. A dead host is known here, before anything is committed.
 4. `released` is committed by one conditional update (attempt live, token current, approval and deadline valid, no
    stop). When the result of the commit is not known, nothing is written.
-5. The request is written, once, within a short limit by the monotonic clock, counted from before the commit.
+5. The request is written, once, within a short limit by the monotonic clock, counted from before the commit. A release
+   that had to wait so long for its turn in the ledger is not committed.
 6. The answer is read here, whatever becomes of the browser.
 
 From 3 to the end of 5 nothing can cancel it: it runs as its own task, and `settled` waits for it. What race remains:
@@ -162,7 +163,12 @@ class Release:
         # 4. Commit `released`.
         started = time.monotonic()
         try:
-            committed = await self._ledger.release(terms.attempt, by=terms.actor, data=terms.describe(request))
+            committed = await self._ledger.release(
+                terms.attempt,
+                by=terms.actor,
+                data=terms.describe(request),
+                not_after=started + terms.write_within_s,
+            )
         except CommitUncertain as error:
             account.unsure = Unsure.COMMIT_UNCERTAIN
             account.detail = str(error)

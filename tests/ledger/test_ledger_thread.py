@@ -6,16 +6,18 @@ import asyncio
 import gc
 import inspect
 import threading
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from ledger_kit import FLOW, PROPOSER, intent
+from ledger_kit import EXECUTOR, FLOW, PROPOSER, Book, intent
 
 from executor.ledger.ledger import Ledger, LedgerUnavailable, NoSuchOperation
 from executor.ledger.sql import SqlLedger, open_ledger
 from executor.ledger.thread import AsyncLedger, LedgerThread
-from executor.model.operation import Policy
+from executor.model.admission import Refusal, Refused
+from executor.model.operation import Attempt, Policy
 
 
 @pytest.fixture
@@ -131,3 +133,30 @@ asyncio.run(main())
 """
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
     assert ended.stdout == "done\n"
+
+
+async def test_a_release_that_waited_too_long_for_its_turn_is_not_spent(thread: LedgerThread) -> None:
+    """Behind a long queue, or behind another process: committed too late it would be unknown and nothing sent."""
+    assert isinstance(thread.ledger, SqlLedger)
+    operation, attempt = Book(thread.ledger).claimed()
+    calls, held, free = AsyncLedger(thread), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        held.set()
+        assert free.wait(60)
+
+    holding = asyncio.ensure_future(thread.call(hold))
+    await asyncio.to_thread(held.wait, 60)
+    limit = time.monotonic() + 0.05
+    late = asyncio.ensure_future(calls.release(attempt.id, by=EXECUTOR, not_after=limit))
+    await asyncio.sleep(0.1)
+    assert time.monotonic() > limit
+    free.set()
+    await holding
+    with pytest.raises(LedgerUnavailable, match="too late to write"):
+        await late
+    assert (await calls.operation(operation.id)).releases == 0
+    assert isinstance(await calls.release(attempt.id, by=EXECUTOR, not_after=time.monotonic() + 60), Attempt)
+    # A second one is refused for what it is, however late.
+    again = await calls.release(attempt.id, by=EXECUTOR, not_after=time.monotonic() - 1)
+    assert again == Refused(Refusal.ALREADY_RELEASED)
