@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -125,8 +126,9 @@ class Worker:
                     recovering = time.monotonic() + self._recover_s
                 if once and self._troubles and not self._running:
                     break
+                alone = not self._running  # before it is asked: accounts that are busy here are left out of the answer
                 begun = await self._begin_what_is_due()
-                if once and begun == 0 and not self._running:
+                if once and begun == 0 and alone:
                     break
                 await self._something_happens(recovering)
         finally:
@@ -177,7 +179,9 @@ class Worker:
             self.tally.troubles += 1
             return
         except Exception as error:  # noqa: BLE001  a defect ends one run, and not the others that are under way
-            _log.exception("the run of %s ended in a defect", operation.id)
+            # Where, and no words: they may hold what was to be published (A11).
+            place = "".join(traceback.format_tb(error.__traceback__))
+            _log.error("the run of %s ended in a defect: %s\n%s", operation.id, type(error).__name__, place)
             self.tally.defects += 1
             self._given_up.add(operation.id)
             self._of(
