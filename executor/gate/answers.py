@@ -9,6 +9,9 @@ from executor.gate.framing import answer_head
 from executor.gate.rules import Reason, destination
 from flows.wire import OutgoingRequest
 
+OWN_TITLE = "Answered by Interlock"
+"""Of each page that the gate makes."""
+
 _WORDS = {
     Reason.PHASE_CLOSED: "the gate is closed",
     Reason.METHOD_OVERRIDE: "the request asks to be taken for another method than its own",
@@ -105,7 +108,7 @@ def _own(status: int, phrase: bytes, text: str, word: str, *, html: bool, reques
 
 def _page(sentence: str) -> str:
     return (
-        "<!doctype html><html lang=en><meta charset=utf-8><title>Answered by Interlock</title>"
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>{OWN_TITLE}</title>"
         "<body style='font:16px/1.5 sans-serif;margin:3em;max-width:40em'>"
         f"<p>{escape(sentence)}</p></body></html>\n"
     )

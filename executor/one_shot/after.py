@@ -7,17 +7,20 @@ It may not release, and it may not turn an exception into an outcome.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from playwright.async_api import Error as PlaywrightError
+from playwright.async_api import Page
 
 from evidence.records import Point
 from evidence.store import EvidenceError
 from executor.browser.identities import session_cookies
 from executor.errors import NotReady
+from executor.gate.answers import OWN_TITLE
 from executor.gate.rules import Kind, Phase, Reason, destination
 from executor.ledger.ledger import AttemptClosed, Judgement, LedgerError
 from executor.model.operation import Attempt, Operation
@@ -36,6 +39,8 @@ _NAVIGATIONS = ("document", "frame", "iframe")
 _POLL_S = 0.25
 _SETTLE_S = 5.0
 """How long the page may take to show what the answer led to, before it is photographed as it is."""
+_CLOSING_S = 2.0
+"""How long a composer in a page of its own may take to close itself."""
 
 
 async def answer(run: Run) -> None:
@@ -125,18 +130,24 @@ async def _look_at_what_is_left(run: Run) -> Sequence[Mapping[str, Any]]:
         await _keep_answer(run)
     elif account is not None and account.request is not None and destination(account.request) in _NAVIGATIONS:
         await _abandon_navigation(run)
-    by_gate = not answered and _gate_answered(run)
+    by_gate = await _shows_gate(run, run.composing, answered)
     await keeping.keep(run, run.composing, Point.AFTER, by_gate=by_gate)
-    if run.composing is not run.session.page:
+    if (first := run.session.page) is not run.composing:
         # A composer in a page of its own often closes it: then that picture is a gap, and the page behind tells.
-        await keeping.keep(run, run.session.page, Point.AFTER, label="first page", by_gate=by_gate)
+        by_gate = await _shows_gate(run, first, answered)
+        await keeping.keep(run, first, Point.AFTER, label="first page", by_gate=by_gate)
     return await asyncio.wait_for(run.session.cookies(), 5)
 
 
 async def _settle(run: Run) -> None:
     assert run.session is not None
+    page = run.composing
+    if page is not run.session.page and not page.is_closed():
+        # Often it closes itself, after it has told the page behind what became of it.
+        with contextlib.suppress(PlaywrightError):
+            await page.wait_for_event("close", timeout=_CLOSING_S * 1000)
     try:
-        await run.composing.wait_for_load_state("load", timeout=_SETTLE_S * 1000)
+        await page.wait_for_load_state("load", timeout=_SETTLE_S * 1000)
     except PlaywrightError:
         return  # it is photographed as it is
 
@@ -163,10 +174,18 @@ async def _keep_answer(run: Run) -> None:
         run.release.account.reading = replace(reading, evidence=(sha256,))
 
 
-def _gate_answered(run: Run) -> bool:
-    """Whether what the page shows since the gesture may come from an answer that the gate made."""
+async def _shows_gate(run: Run, page: Page, answered: bool) -> bool:
+    """Whether what the page shows since the gesture may come from an answer that the gate made. Where the site has
+    answered, a page that submits twice may still show the refusal of the second: the gate's own page says so."""
     since = run.gesture_at if run.gesture_at is not None else float("inf")
-    return any(entry.answered_by_gate and entry.monotonic >= since for entry in run.log)
+    if not any(entry.answered_by_gate and entry.monotonic >= since for entry in run.log):
+        return False
+    if not answered:
+        return True
+    try:
+        return await asyncio.wait_for(page.title(), 2) == OWN_TITLE
+    except (PlaywrightError, TimeoutError):
+        return False  # a page that cannot be read gives no picture that could be labelled
 
 
 async def verify(run: Run) -> None:

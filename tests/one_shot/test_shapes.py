@@ -12,11 +12,13 @@ import pytest
 import pytest_asyncio
 from checks import proven_not_sent
 from desk import PERSON, Desk
+from shape_cases import EnterTwice, variant
 
-from evidence.manifest import load_manifest
-from evidence.records import GapReason, ItemKind, Point
+from evidence.manifest import Manifest, load_manifest
+from evidence.records import INTERLOCK_NOTE, GapReason, ItemKind, Point
 from evidence.store import FileStore
 from executor.errors import Exit
+from executor.gate.rules import Reason
 from executor.model.reasons import NotSent
 from executor.model.transitions import Transmission
 from executor.service import Ended, Executor
@@ -40,12 +42,36 @@ async def room(
 
 
 async def run(room: tuple[Desk, Executor], flow: str) -> Ended:
-    """A flow of the product by its name, or one of `odd_shapes` by its class."""
+    """A flow by its reference, or one of `odd_shapes` by its class."""
     desk, executor = room
     desk.playground.truth.reset()
-    reference = flow if flow.islower() else f"{Path(__file__).with_name('odd_shapes.py')}:{flow}"
+    reference = f"{Path(__file__).with_name('odd_shapes.py')}:{flow}" if flow.isidentifier() else flow
     operation = await desk.approved(executor, reference, title=f"Notice {next(_numbers)}")
     return await executor.run(operation.id, by=PERSON)
+
+
+def manifest_of(desk: Desk, ended: Ended) -> Manifest:
+    assert ended.ending is not None and ended.ending.evidence is not None
+    return load_manifest((desk.settings.home / ended.ending.evidence.manifest).parent)
+
+
+# One key
+
+
+async def test_a_key_that_sends_twice_is_one_effect_and_the_picture_says_who_answered(
+    room: tuple[Desk, Executor],
+) -> None:
+    """The handler's request goes out first; the form's is refused, and that refusal is the page that is left on screen.
+    Should the form be faster, the result is on screen, and the picture is the site's."""
+    ended = await run(room, variant(EnterTwice))
+    assert room[0].playground.truth.publish_count() == 1
+    assert ended.exit is Exit.SUCCEEDED
+    assert ended.ending is not None
+    assert [one.partition(":")[0] for one in ended.ending.refused_writes] == [Reason.BUDGET_SPENT]
+    (after,) = [entry for entry in manifest_of(room[0], ended).entries if entry.point is Point.AFTER]
+    picture = after.item(ItemKind.SCREENSHOT)
+    assert picture is not None
+    assert picture.note == (INTERLOCK_NOTE if after.url.endswith("/enter/publish") else "")
 
 
 # Questions
@@ -99,10 +125,8 @@ async def test_a_window_that_closes_itself_is_a_gap_and_the_page_behind_tells(ro
     ended = await run(room, "playground-popup")
     (item,) = desk.playground.truth.published()
     assert ended.exit is Exit.SUCCEEDED
-    assert ended.ending is not None and ended.ending.evidence is not None
-    settings = desk.settings
-    manifest = load_manifest((settings.home / ended.ending.evidence.manifest).parent)
-    composed, window, behind = [entry for entry in manifest.entries if entry.point is not Point.VIEW]
+    entries = manifest_of(desk, ended).entries
+    composed, window, behind = [entry for entry in entries if entry.point is not Point.VIEW]
     assert composed.point is Point.COMPOSED
     assert composed.url.endswith("/popup/compose"), "the window is what was photographed, with the target in it"
     assert composed.item(ItemKind.SCREENSHOT) is not None
@@ -112,7 +136,7 @@ async def test_a_window_that_closes_itself_is_a_gap_and_the_page_behind_tells(ro
     assert behind.gaps == ()
     shown = behind.item(ItemKind.DOM)
     assert shown is not None
-    text = FileStore(settings.evidence_folder, minimum_free_bytes=1).get(shown.sha256).decode()
+    text = FileStore(desk.settings.evidence_folder, minimum_free_bytes=1).get(shown.sha256).decode()
     assert re.search(rf'Published: <a href="[^"]*/items/{item.id}"', text), text
 
 
