@@ -46,11 +46,14 @@ class ConfirmAndSaysMore(PlaygroundConfirm):
 
 @dataclass(frozen=True)
 class Shape:
-    """`flow` as a person would name it to `interlock propose`; `account` composes and publishes."""
+    """`flow` as a person would name it to `interlock propose`; `account` composes and publishes. `picture` says that the
+    payload holds an image; `of` names the shape that this one is a variant of."""
 
     name: str
     flow: str
     account: str = "editor"
+    picture: bool = False
+    of: str = ""
 
 
 def variant(flow: type[PlaygroundEnter | PlaygroundEditor | PlaygroundConfirm]) -> str:
@@ -59,15 +62,20 @@ def variant(flow: type[PlaygroundEnter | PlaygroundEditor | PlaygroundConfirm]) 
 
 SHAPES = (
     Shape("enter", "playground-enter"),
-    Shape("enter-keydown", variant(EnterByKeydown)),
-    Shape("enter-keyup", variant(EnterByKeyup)),
-    Shape("enter-twice", variant(EnterTwice)),
+    Shape("enter-keydown", variant(EnterByKeydown), of="enter"),
+    Shape("enter-keyup", variant(EnterByKeyup), of="enter"),
+    Shape("enter-twice", variant(EnterTwice), of="enter"),
     Shape("confirm", "playground-confirm"),
-    Shape("confirm-late", variant(ConfirmAndSaysMore)),
+    Shape("confirm-late", variant(ConfirmAndSaysMore), of="confirm"),
     Shape("popup", "playground-popup"),
     Shape("hidden", "playground-hidden"),
     Shape("editor", "playground-editor"),
-    Shape("editor-sandboxed", variant(EditorSandboxed)),
+    Shape("editor-sandboxed", variant(EditorSandboxed), of="editor"),
     Shape("nested", "playground-nested"),
     Shape("link", "playground-link"),
+    Shape("graph", "playground-graph"),
+    Shape("photo", "playground-photo", picture=True),
+    Shape("review", "playground-review"),
+    Shape("graph", "playground-graph"),
+    Shape("review", "playground-review"),
 )
