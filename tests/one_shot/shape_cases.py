@@ -76,6 +76,4 @@ SHAPES = (
     Shape("graph", "playground-graph"),
     Shape("photo", "playground-photo", picture=True),
     Shape("review", "playground-review"),
-    Shape("graph", "playground-graph"),
-    Shape("review", "playground-review"),
 )
