@@ -236,7 +236,10 @@ def _flows(settings: Settings) -> Iterator[Check]:
     if reads:
         most = max(reads, key=lambda name: reads[name])
         yield Check(
-            "reads", Fitness.GOOD, f"at most {reads[most]} per run by looking ({most}), beside the composer's own"
+            "reads",
+            Fitness.GOOD,
+            f"at most {reads[most]} per run by looking ({most}), beside the composer's own; of one task a worker begins "
+            f"at most {1 + settings.halts_per_task} runs that read, so {reads[most] * (1 + settings.halts_per_task)}",
         )
 
 

@@ -118,6 +118,7 @@ class Worker:
         """Run what is due until `drain`; with `once` until nothing is due and nothing runs here. Returns after the last
         run has written its receipt."""
         self._say(Progress(what=Happening.READY, detail=f"{self._contexts} at once; flows: {', '.join(self._flows)}"))
+        self._recovered(self._executor.recovered)
         recovering = time.monotonic() + self._recover_s
         try:
             while not self.draining.is_set():
@@ -223,7 +224,10 @@ class Worker:
         except (LedgerError, InterlockError) as error:
             self._trouble(str(error))
             return
-        for operation in recovered:
+        self._recovered(recovered)
+
+    def _recovered(self, operations: Sequence[Operation]) -> None:
+        for operation in operations:
             self.tally.recovered += 1
             self._of(Happening.RECOVERED, operation, outcome=operation.state.outcome.value)
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from executor.worker import Progress, Tally
+    from flows.registry import Registry
 
 _MARKS = {
     "ready": ("▸", "bold"),
@@ -65,7 +66,7 @@ async def _work(
         made = Worker(
             service,
             by=actor(),
-            flows=[service.flows.canonical(name) for name in flows or service.flows.names()],
+            flows=_names(service.flows, flows, tell),
             contexts=contexts or own.worker_contexts,
             poll_s=poll_s or own.worker_poll_s,
             recover_s=own.worker_recover_s,
@@ -76,6 +77,23 @@ async def _work(
             return await made.work(once=once)
         finally:
             draining.cancel()
+
+
+def _names(registry: Registry, wanted: Sequence[str], tell: Callable[[Progress], None]) -> list[str]:
+    """The flows to run, by their names in the record. One that was asked for must load; of the registered ones a broken
+    one keeps no other from running, and is told."""
+    from executor.worker import Happening, Progress
+    from flows.registry import RegistryError
+
+    if wanted:
+        return [registry.canonical(name) for name in wanted]
+    found = []
+    for name in registry.names():
+        try:
+            found.append(registry.canonical(name))
+        except RegistryError as error:
+            tell(Progress(what=Happening.TROUBLE, flow=name, detail=str(error)))
+    return found
 
 
 async def _when(asked: asyncio.Event, does: Callable[[], None]) -> None:

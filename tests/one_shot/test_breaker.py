@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -60,13 +61,17 @@ async def due(one: Bench) -> list[str]:
 async def test_an_unknown_stops_its_flow_as_its_account_until_a_person_lifts_it(
     tmp_path: Path, database: dict[str, str]
 ) -> None:
-    async with bench(tmp_path, answer_s=0.5, **database) as one:
+    table = {"owner": "web team", "queue": "news desk", "respond_by_s": 60}
+    async with bench(tmp_path, answer_s=0.5, flow={"playground-form": table}, **database) as one:
         await lose_the_answer(one)
         # Its run sets the stop, and so may a recovery, or several, that know nothing of it.
         await asyncio.gather(*(break_circuit(one.ledger, one.operation, PERSON) for _ in range(5)))
         (stop,) = await one.executor.stops()
         assert (stop.flow, stop.account_key) == ("playground-form", one.operation.account_key)
         assert one.operation.id in stop.why
+        owned = (await one.executor.receipt(one.operation.id)).ownership
+        assert (owned.owner, owned.queue) == ("web team", "news desk")
+        assert owned.respond_by == one.run.claimed.claimed_at + timedelta(seconds=60)  # type: ignore[union-attr]
 
         same, other = await another(one, account="editor"), await another(one, account="second")
         refused = refusal(await one.ledger.admission(same.id, same.flow))
