@@ -36,7 +36,7 @@ from evidence.redaction import Masked, Redacted, Redactor, Tally
 from evidence.store import EvidenceStore, StoreFull
 
 if TYPE_CHECKING:
-    from playwright.async_api import CDPSession, Page
+    from playwright.async_api import Page
 
 __all__ = [
     "INTERLOCK_NOTE",
@@ -233,15 +233,9 @@ async def _look(run: _Run, end: Callable[[GapReason], None]) -> None:
         or cookie["name"].lower() in named
     )
     run.reader = await PageReader.open(run.page, run.redactor)
-    await _notice_crash(run.reader.session, end)
+    await run.reader.notice_crash(end)
     run.look = await run.reader.look(seconds=run.seconds)
     run.redactor = run.reader.redactor
-
-
-async def _notice_crash(session: CDPSession, end: Callable[[GapReason], None]) -> None:
-    """A page that crashed earlier fires no event any more, but the inspector says so when it is switched on."""
-    session.on("Inspector.targetCrashed", lambda _: end(GapReason.PAGE_CRASHED))
-    await session.send("Inspector.enable")
 
 
 async def _screenshot(run: _Run, _: Callable[[GapReason], None]) -> None:

@@ -12,18 +12,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from evidence.records import Rect
+from evidence.records import GapReason, Rect
 from evidence.redaction import EXACT_NAMES, PASSWORD_NAMES, SECRET_AUTOCOMPLETE, TOKEN_NAMES, Kind, Redactor, plain_name
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Page
 
-_MAXIMUM_FRAMES = 40
+MAXIMUM_FRAMES = 40
 _MAXIMUM_SECRET_ELEMENTS = 500
 _MINIMUM_VALUE = {Kind.PASSWORD: 4, Kind.TOKEN: 8, Kind.FIELD: 8}
 """A value found in a secret field is masked elsewhere too, from this length on; shorter ones would hit ordinary
@@ -68,16 +68,22 @@ class TooLarge(Exception):
 
 
 @dataclass
-class _Frame:
+class FrameRead:
+    """A document that can be read, and those in it."""
+
+    children: list[Any]
+
+
+@dataclass
+class _Frame(FrameRead):
     frame_id: str
     world: int
-    children: list[_Frame]
     owners: list[str]  # object ids of the children's frame elements, in this frame's world
 
 
 @dataclass
 class _Seen:
-    frame: _Frame
+    frame: FrameRead
     value: dict[str, Any] = field(repr=False)
     outer: tuple[_Seen, list[float]] | None  # the document around it, and where in that it is and at what scale
 
@@ -98,16 +104,32 @@ class PageReader:
     """One DevTools session on a page. `open` and `close` it; every method may hang on a frozen page, so bound each
     one."""
 
-    def __init__(self, session: CDPSession, redactor: Redactor) -> None:
-        self.session = session
+    def __init__(self, session: CDPSession | None, redactor: Redactor) -> None:
+        self._session = session
         self.redactor = redactor
 
     @classmethod
     async def open(cls, page: Page, redactor: Redactor) -> PageReader:
+        """As the page's browser can be read."""
+        from evidence.plain_reader import PlainReader
+
+        browser = page.context.browser
+        if browser is not None and browser.browser_type.name != "chromium":
+            return PlainReader(page, redactor)
         return cls(await page.context.new_cdp_session(page), redactor)
+
+    @property
+    def session(self) -> CDPSession:
+        assert self._session is not None
+        return self._session
 
     async def close(self) -> None:
         await self.session.detach()
+
+    async def notice_crash(self, end: Callable[[GapReason], None]) -> None:
+        """A page that crashed earlier fires no event any more, but the inspector says so when it is switched on."""
+        self.session.on("Inspector.targetCrashed", lambda _: end(GapReason.PAGE_CRASHED))
+        await self.session.send("Inspector.enable")
 
     async def look(self, *, seconds: float) -> Look:
         """Look at every readable document; `redactor` then also knows the secret values that were found."""
@@ -151,7 +173,7 @@ class PageReader:
         backend node ids of everything that must not be shown."""
         trees: list[tuple[str, int, Any]] = []
         hidden: set[int] = set()
-        waiting = [(await self._frames(), 0)]
+        waiting = [(await self._document_tree(), 0)]
         while waiting:
             frame, owner = waiting.pop(0)
             hidden |= await self._secret_nodes(frame, seconds)
@@ -169,9 +191,12 @@ class PageReader:
         )
         return str(answer["data"])
 
-    async def _frames(self) -> _Frame:
+    async def _frames(self) -> FrameRead:
+        return await self._document_tree()
+
+    async def _document_tree(self) -> _Frame:
         tree = (await self.session.send("Page.getFrameTree"))["frameTree"]
-        left = [_MAXIMUM_FRAMES]
+        left = [MAXIMUM_FRAMES]
         main = await self._frame(tree)
         await self._add_children(main, tree, left)
         return main
@@ -179,7 +204,7 @@ class PageReader:
     async def _frame(self, tree: Any) -> _Frame:
         frame_id = tree["frame"]["id"]
         world = await self.session.send("Page.createIsolatedWorld", {"frameId": frame_id, "worldName": "interlock"})
-        return _Frame(frame_id, world["executionContextId"], [], [])
+        return _Frame([], frame_id, world["executionContextId"], [])
 
     async def _add_children(self, frame: _Frame, tree: Any, left: list[int]) -> None:
         from playwright.async_api import Error
@@ -203,7 +228,7 @@ class PageReader:
 
     async def _call(
         self,
-        frame: _Frame,
+        frame: FrameRead,
         what: str,
         seconds: float,
         *,
@@ -211,24 +236,14 @@ class PageReader:
         parts: Sequence[tuple[int, int, int]] = (),
         by_value: bool = True,
     ) -> dict[str, Any]:
-        config = {
-            "fields": [plain_name(name) for name in self.redactor.field_names],
-            "password_names": PASSWORD_NAMES,
-            "token_names": TOKEN_NAMES,
-            "exact_names": EXACT_NAMES,
-            "autocomplete": SECRET_AUTOCOMPLETE,
-            "selectors": self.redactor.selectors,
-            "milliseconds": seconds * 1000,
-            "characters": characters,
-            "parts": parts,
-        }
+        assert isinstance(frame, _Frame)
+        config = self._config(seconds, characters, parts)
         answer = await self.session.send(
             "Runtime.callFunctionOn",
             {
-                "functionDeclaration": _script(),
+                "functionDeclaration": page_script(),
                 "executionContextId": frame.world,
-                "arguments": [{"value": what}, {"value": json.loads(json.dumps(config))}]
-                + [{"objectId": element} for element in frame.owners],
+                "arguments": [{"value": what}, {"value": config}] + [{"objectId": element} for element in frame.owners],
                 "returnByValue": by_value,
                 "silent": True,
             },
@@ -242,7 +257,23 @@ class PageReader:
         result: dict[str, Any] = answer["result"]
         return result
 
-    async def _look_at(self, frame: _Frame, outer: tuple[_Seen, list[float]] | None, seconds: float) -> list[_Seen]:
+    def _config(self, seconds: float, characters: int, parts: Sequence[tuple[int, int, int]]) -> dict[str, Any]:
+        """For the script in the page."""
+        config = {
+            "fields": [plain_name(name) for name in self.redactor.field_names],
+            "password_names": PASSWORD_NAMES,
+            "token_names": TOKEN_NAMES,
+            "exact_names": EXACT_NAMES,
+            "autocomplete": SECRET_AUTOCOMPLETE,
+            "selectors": self.redactor.selectors,
+            "milliseconds": seconds * 1000,
+            "characters": characters,
+            "parts": parts,
+        }
+        config_of_plain_values: dict[str, Any] = json.loads(json.dumps(config))
+        return config_of_plain_values
+
+    async def _look_at(self, frame: FrameRead, outer: tuple[_Seen, list[float]] | None, seconds: float) -> list[_Seen]:
         """The document and all below it, itself first."""
         seen = [_Seen(frame, (await self._call(frame, "look", seconds))["value"], outer)]
         for child, owner in zip(frame.children, seen[0].value["owners"], strict=True):
@@ -263,7 +294,7 @@ class PageReader:
         boxes = (await self._call(seen.frame, "text_boxes", seconds, parts=parts))["value"]
         return [(kind, Rect(*box)) for kind, found in zip(kinds, boxes, strict=True) for box in found]
 
-    async def _serialise(self, frame: _Frame, seconds: float, characters: int, done: list[Document]) -> int:
+    async def _serialise(self, frame: FrameRead, seconds: float, characters: int, done: list[Document]) -> int:
         """Append the frame and what is in it to `done`; gives the index of the frame."""
         left = characters - sum(len(document.html) for document in done)
         value = (await self._call(frame, "serialise", seconds, characters=max(left, 0)))["value"]
@@ -312,7 +343,7 @@ def secret_texts(trees: Sequence[tuple[str, int, Any]], hidden: set[int]) -> fro
     )
 
 
-def _script() -> str:
+def page_script() -> str:
     global _script_text
     if not _script_text:
         _script_text = resources.files("evidence").joinpath("in_page.js").read_text(encoding="utf-8")

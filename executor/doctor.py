@@ -69,7 +69,7 @@ def _browser(settings: Settings) -> Check:
 
 async def _launch(settings: Settings) -> Check:
     try:
-        async with BrowserHost(configured=settings.browser) as host:
+        async with BrowserHost.of(settings) as host:
             return Check("launch", Fitness.GOOD, f"it starts, and calls itself {host.version}")
     except (InterlockError, BrowserMissing) as error:
         return Check("launch", Fitness.MISSING, str(error))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -73,7 +73,8 @@ async def examine_site(settings: Settings, address: str) -> tuple[Check, ...]:
     if any(check.fitness is Fitness.MISSING for check in checks):
         return tuple(checks)
     try:
-        async with BrowserHost(configured=own.browser) as host:
+        async with BrowserHost.of(own) as host:
+            limits = replace(limits, ports=host.gate_ports())
             behind = await _behind_a_gate(host, routes, limits, origin, address)
             checks += _page(behind, origin)
             if site.scheme == "https":

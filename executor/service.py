@@ -16,7 +16,7 @@ from evidence import worker
 from evidence.redaction import Redactor
 from evidence.store import FileStore
 from executor.browser.identities import Identities
-from executor.browser.pool import BrowserPool
+from executor.browser.pool import BrowserPool, Wear
 from executor.browser.sessions import BrowserHost
 from executor.browser.signing_in import sign_in
 from executor.errors import BadInput, Exit, InterlockError, NotReady
@@ -75,7 +75,14 @@ class Executor:
 
     async def __aenter__(self) -> Self:
         settings = self.settings
-        self._browsers = BrowserPool(lambda headed: BrowserHost(configured=settings.browser, headed=headed))
+        self._browsers = BrowserPool(
+            lambda headed: BrowserHost.of(settings, headed=headed),
+            Wear(
+                contexts=settings.browser_contexts,
+                seconds=settings.browser_lifetime_s,
+                losses=settings.browser_losses,
+            ),
+        )
         for folder in (settings.home, settings.evidence_folder):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         anchor = Anchor(settings.evidence_folder / "anchor.json")

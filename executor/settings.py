@@ -26,6 +26,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from executor.browser.engines import EndpointKind, Engine
 from executor.errors import BadInput
 from flows.wire import origin_of_url
 
@@ -183,6 +184,28 @@ class Settings(RunSettings, BaseSettings):
     """None: a SQLite file in the home folder."""
     browser: Path | None = None
     """None: the first Chromium or Chrome that is found."""
+    browser_engine: Engine = Engine.CHROMIUM
+    """What is known of ways around the gate was measured on Chromium; `firefox` and `webkit` are less proven."""
+    browser_contexts: Annotated[int, Field(ge=1)] = 200
+    """How many contexts a browser process opens before it is replaced, when none is open: each leaves something behind
+    in it. At three contexts a run, some seventy runs."""
+    browser_lifetime_s: Seconds = 6 * 3600.0
+    """How long it is used at most: memory grows, and an update of its program waits for the next start."""
+    browser_losses: Annotated[int, Field(ge=1)] = 3
+    """When so many browsers were lost within ten minutes, no other is started until that has passed: one that dies of
+    what a site does to it dies with each run."""
+    browser_endpoint: str | None = None
+    """None: a browser is launched here. Else where one that runs elsewhere is reached, through a tunnel: this end of
+    it, such as `http://127.0.0.1:9222` (its DevTools port) or `ws://127.0.0.1:3000/…` (a Playwright server)."""
+    browser_endpoint_kind: EndpointKind | None = None
+    """None: told by the address; `http` and a path `/devtools/…` are Chromium's own, another `ws` a Playwright
+    server's."""
+    gate_listen: str | None = None
+    """None: any free port. Else the ports of the gates, such as `41000-41007`, so that a tunnel can carry them: two
+    for each run at once. Always on loopback."""
+    gate_reached_as: str | None = None
+    """None: the same ports on 127.0.0.1. Else where the remote browser finds the first of them, an IP address and a
+    port; the others follow it."""
     headed: bool = False
     """Show the browser."""
     minimum_free_bytes: Annotated[int, Field(ge=0)] = 200 * 1024 * 1024

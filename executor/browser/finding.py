@@ -27,6 +27,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from executor.browser.engines import Engine
+
 DEBIAN_PACKAGES = ("chromium", "fonts-liberation", "libatomic1")
 """The browser, fonts to show text with, and a library that the node of Playwright's driver is linked against."""
 INSTALL_COMMAND = "interlock browser install"
@@ -42,10 +44,13 @@ DRIVER_SECONDS = 30.0
 DOWNLOAD_SECONDS = 900.0  # about 170 MB, for a slow line
 PACKAGES_SECONDS = 900.0
 
+_NAMES = {Engine.CHROMIUM: "Chromium or Chrome", Engine.FIREFOX: "Firefox", Engine.WEBKIT: "WebKit"}
+_CALLED = {Engine.CHROMIUM: "chrom", Engine.FIREFOX: "firefox", Engine.WEBKIT: "webkit"}
+_REVISION = re.compile(r"-(\d+)$")
 _PRODUCT = re.compile(r"^\s*(?P<product>[A-Za-z][A-Za-z ]*?)\s+(?P<version>\d+(?:\.\d+){1,3})\b", re.MULTILINE)
 _ASK_PLAYWRIGHT = (
     "from playwright.sync_api import sync_playwright\n"
-    "with sync_playwright() as playwright: print(playwright.chromium.executable_path)"
+    "with sync_playwright() as playwright: print(playwright.{engine}.executable_path)"
 )
 
 
@@ -126,6 +131,25 @@ class Machine:
         return frozenset(f"{self.os_release.get('ID', '')} {self.os_release.get('ID_LIKE', '')}".lower().split())
 
 
+def find_engine(engine: Engine, configured: Path | None = None, *, machine: Machine | None = None) -> Browser:
+    """The browser to use of that engine: of Firefox and WebKit the setting, else what Playwright downloaded.
+
+    Raises:
+        BrowserMissing: nothing usable was found, or the setting names another engine's browser.
+    """
+    if engine is Engine.CHROMIUM:
+        return find_browser(configured, machine=machine)
+    machine = machine or Machine.here()
+    if configured is not None:
+        return _configured_browser(configured, machine, engine)
+    path = _downloaded_by_playwright(machine, engine)
+    if path is None:
+        raise BrowserMissing(
+            f"No {_NAMES[engine]} of Playwright's was found: run `{INSTALL_COMMAND} --engine {engine.value}`."
+        )
+    return _of_playwright(path, engine)
+
+
 def find_browser(configured: Path | None = None, *, machine: Machine | None = None) -> Browser:
     """The browser to use.
 
@@ -158,23 +182,31 @@ def find_browser(configured: Path | None = None, *, machine: Machine | None = No
     raise BrowserMissing(f"No usable Chromium or Chrome was found{because}: run `{INSTALL_COMMAND}`.")
 
 
-def install_browser(*, machine: Machine | None = None) -> InstallReport:
+def install_browser(engine: Engine = Engine.CHROMIUM, *, machine: Machine | None = None) -> InstallReport:
     """Sees to it that there is a browser, and says what was done.
 
-    Takes the first that works: one that is there already, Playwright's own download, Debian's package (only
-    as root or with a sudo that asks for no password; nothing here ever waits for a person). Never raises for
+    Takes the first that works: one that is there already, Playwright's own download, and for Chromium Debian's package
+    (only as root or with a sudo that asks for no password; nothing here ever waits for a person). Never raises for
     a step that failed: the report says so, and ends with the one command to run.
     """
     machine = machine or Machine.here()
     steps: list[Step] = []
     try:
-        browser = find_browser(machine=machine)
+        browser = find_engine(engine, machine=machine)
     except BrowserMissing:
-        steps.append(Step("Looked for an installed Chromium or Chrome: there is none that works.", False))
+        steps.append(Step(f"Looked for an installed {_NAMES[engine]}: there is none that works.", False))
     else:
         steps.append(Step(f"Found {browser.product} {browser.version} at {browser.path}.", True))
         return InstallReport(browser, tuple(steps))
 
+    if engine is not Engine.CHROMIUM:
+        command = [str(machine.python), "-m", "playwright", "install", engine.value]
+        _do(command, f"download {_NAMES[engine]} by Playwright", DOWNLOAD_SECONDS, machine, steps)
+        path = _downloaded_by_playwright(machine, engine)
+        by_hand = f"{shlex.quote(str(machine.python))} -m playwright install --with-deps {engine.value}"
+        return InstallReport(
+            _of_playwright(path, engine) if path else None, tuple(steps), next_command=None if path else by_hand
+        )
     for attempt in (_install_by_playwright, _install_by_apt):
         browser_or_none = attempt(machine, steps)
         if browser_or_none is not None:
@@ -185,14 +217,14 @@ def install_browser(*, machine: Machine | None = None) -> InstallReport:
 # Pure: decided from what is given, no process is started.
 
 
-def parse_version(output: str) -> tuple[str, str] | None:
-    """(product, version) from the standard output of `--version`, None when it is no Chromium's.
+def parse_version(output: str, engine: Engine = Engine.CHROMIUM) -> tuple[str, str] | None:
+    """(product, version) from the standard output of `--version`, None when it is not of that engine.
 
     >>> parse_version("Google Chrome for Testing 141.0.7390.37 ")
     ('Google Chrome for Testing', '141.0.7390.37')
     """
     for match in _PRODUCT.finditer(output):
-        if "chrom" in match["product"].lower():
+        if _CALLED[engine] in match["product"].lower():
             return match["product"], match["version"]
     return None
 
@@ -258,23 +290,30 @@ def _candidates(machine: Machine) -> Iterator[tuple[Path, Source]]:
         yield downloaded, Source.PLAYWRIGHT
 
 
-def _downloaded_by_playwright(machine: Machine) -> Path | None:
+def _of_playwright(path: Path, engine: Engine) -> Browser:
+    """Its Firefox and WebKit are builds of its own that fit one version of the driver; WebKit's launcher is a script
+    that tells no version. They are known by the revision in their folder's name."""
+    revisions = [found[1] for folder in path.parents if (found := _REVISION.search(folder.name))]
+    return Browser(path, f"Playwright's {_NAMES[engine]}", revisions[0] if revisions else "0", Source.PLAYWRIGHT)
+
+
+def _downloaded_by_playwright(machine: Machine, engine: Engine = Engine.CHROMIUM) -> Path | None:
     cache = playwright_cache(machine)
-    if cache is not None and not any(cache.glob("chromium-*")):
+    if cache is not None and not any(cache.glob(f"{engine.value}-*")):
         return None  # spares the start of the driver
-    ran = _run([str(machine.python), "-c", _ASK_PLAYWRIGHT], machine, DRIVER_SECONDS)
+    ran = _run([str(machine.python), "-c", _ASK_PLAYWRIGHT.format(engine=engine.value)], machine, DRIVER_SECONDS)
     if not ran.succeeded or not ran.output.strip():
         return None
     path = Path(ran.output.strip().splitlines()[-1])
     return path if path.is_file() else None
 
 
-def _configured_browser(configured: Path, machine: Machine) -> Browser:
+def _configured_browser(configured: Path, machine: Machine, engine: Engine = Engine.CHROMIUM) -> Browser:
     path = configured.expanduser()
     if not path.is_file() or not os.access(path, os.X_OK):
         problem = "is not an executable file"
     else:
-        found = _examine(path, Source.SETTING, machine)
+        found = _examine(path, Source.SETTING, machine, engine)
         if isinstance(found, Browser):
             return found
         problem = found
@@ -284,16 +323,16 @@ def _configured_browser(configured: Path, machine: Machine) -> Browser:
     )
 
 
-def _examine(path: Path, source: Source, machine: Machine) -> Browser | str:
+def _examine(path: Path, source: Source, machine: Machine, engine: Engine = Engine.CHROMIUM) -> Browser | str:
     """The browser at that path, or what is wrong with it as the end of a sentence about it."""
     ran = _run([str(path), "--version"], machine, VERSION_SECONDS)
     if ran.timed_out:
         return f"did not tell its version within {VERSION_SECONDS:.0f} s"
     if not ran.succeeded:
         return f"does not start: {ran.last_line}"
-    parsed = parse_version(ran.output)
+    parsed = parse_version(ran.output, engine)
     if parsed is None:
-        return "is not a Chromium or Chrome"
+        return f"is not a {_NAMES[engine]}"
     return Browser(path=path, product=parsed[0], version=parsed[1], source=source, snap=is_snap(path))
 
 

@@ -8,9 +8,7 @@ that one cannot be put in another's place.
 from __future__ import annotations
 
 import json
-import os
 import secrets
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,6 +20,7 @@ from typing import Any
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from executor.browser.private_files import write_private
 from executor.errors import NotReady
 
 _MAGIC = b"interlock-session-1\n"
@@ -80,7 +79,7 @@ class Identities:
         record = {"cookies": [dict(cookie) for cookie in cookies], "saved_at": datetime.now(UTC).isoformat()}
         nonce = secrets.token_bytes(12)
         body = AESGCM(self._key()).encrypt(nonce, json.dumps(record).encode(), self._bound(site, account))
-        _write(self._path(site, account), _MAGIC + nonce + body)
+        write_private(self._path(site, account), _MAGIC + nonce + body)
 
     def forget(self, site: str, account: str) -> None:
         self._path(site, account).unlink(missing_ok=True)
@@ -97,31 +96,10 @@ class Identities:
             key = self._key_file.read_bytes()
         except FileNotFoundError:
             # Another process may be doing the same: whoever links first wins, and everybody reads what is there.
-            _write(self._key_file, secrets.token_bytes(32), replace=False)
+            write_private(self._key_file, secrets.token_bytes(32), replace=False)
             key = self._key_file.read_bytes()
         if len(key) != 32:
             raise NotReady(
                 f"The key file {self._key_file.name} is damaged. Restore it, or remove it and sign in again."
             )
         return key
-
-
-def _write(path: Path, data: bytes, *, replace: bool = True) -> None:
-    """Write a private file durably; with `replace` false an existing one stays."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        if replace:
-            temporary.replace(path)
-        else:
-            try:
-                os.link(temporary, path)
-            except FileExistsError:
-                return
-    finally:
-        temporary.unlink(missing_ok=True)

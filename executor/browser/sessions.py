@@ -11,7 +11,7 @@ import os
 import re
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -19,6 +19,7 @@ from typing import Any, Self
 from playwright.async_api import (
     Browser,
     BrowserContext,
+    BrowserType,
     Dialog,
     Page,
     Playwright,
@@ -26,13 +27,18 @@ from playwright.async_api import (
 )
 from playwright.async_api import Error as PlaywrightError
 
-from executor.browser.finding import find_browser
+from executor.browser.arguments import launch_arguments
+from executor.browser.engines import Engine, context_options, launch_options
+from executor.browser.finding import Browser as FoundBrowser
+from executor.browser.finding import Source, find_engine
 from executor.browser.leftovers import Lodging, sweep
-from executor.errors import NotReady
+from executor.browser.remote import GatePorts, Remote, kept_authority
+from executor.errors import InterlockError, NotReady
 from executor.gate.certificates import CertificateAuthority
 from executor.gate.deny import DenyListener
 from executor.gate.passing_tunnel import PassingTunnel
 from executor.gate.proxy import Gate
+from executor.settings import Settings
 from flows.flow import DialogRule
 
 _DIALOGS_KEPT = 200
@@ -51,78 +57,44 @@ _AROUND_THE_GATE = "PLAYWRIGHT_DISABLE_FORCED_CHROMIUM_PROXIED_LOOPBACK"
 """With this set the driver lets loopback go around the proxy. It is taken out of the environment before launching; the
 path proof would notice it too."""
 
-_FEATURES_OFF = (
-    # Forms of the composer would be described to a server of the vendor, through the gate as reads of the page.
-    "AutofillServerCommunication",
-    # Speculation fetches ahead of any decision; the gate refuses it as well.
-    "Prerender2",
-    "SpeculationRulesPrefetchFuture",
-    "DialMediaRouteProvider",
-    # A page that asks for a peer connection would make the browser join a multicast group (mDNS) and answer in it.
-    # What that hides, local addresses in candidates, is not gathered at all under the policy for WebRTC below.
-    "WebRtcHideLocalIpsWithMdns",
-    # Of two such switches Chromium heeds the last, which is ours: these are the driver's own, said again.
-    "AvoidUnnecessaryBeforeUnloadCheckSync",
-    "DestroyProfileOnBrowserClose",
-    "HttpsUpgrades",
-    "HttpsFirstBalancedModeAutoEnable",
-    "LensOverlay",
-    "MediaRouter",
-    "PaintHolding",
-    "ThirdPartyStoragePartitioning",
-    "AvoidCorsURLLoaderRestartOnRedirect",
-    "TcpPortRandomizationWin",
-    "OptimizationHints",
-    "NetworkTimeServiceQuerying",
-    "AimEnabled",
-    "PreconnectToSearch",
-    "msForceBrowserSignIn",
-    "msEdgeUpdateLaunchServicesPreferredVersion",
-)
-
-
-def launch_arguments(*, deny_address: str, spki: str, as_root: bool) -> list[str]:
-    """Chromium's arguments. Everything here closes a way around the gate or silences a background service."""
-    arguments = [
-        f"--proxy-server={deny_address}",
-        "--proxy-bypass-list=<-loopback>",
-        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-        "--webrtc-ip-handling-policy=disable_non_proxied_udp",
-        "--disable-quic",
-        f"--ignore-certificate-errors-spki-list={spki}",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        "--disable-domain-reliability",
-        "--no-pings",
-        "--no-first-run",
-        "--disable-gpu",
-        f"--disable-features={','.join(_FEATURES_OFF)}",
-    ]
-    if as_root:
-        # Chromium's sandbox refuses to run as root; elsewhere it stays on.
-        arguments.append("--no-sandbox")
-    return arguments
-
 
 class BrowserHost:
     """One browser process, shared by contexts of several runs. An async context manager."""
 
-    def __init__(self, *, configured: Path | None = None, headed: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        configured: Path | None = None,
+        headed: bool = False,
+        engine: Engine = Engine.CHROMIUM,
+        remote: Remote | None = None,
+    ) -> None:
+        """`remote`: attach to a browser elsewhere; what else is given is for one that is launched here."""
         self.authority = CertificateAuthority()
+        """Made anew by `start` for a remote browser."""
         self.deny = DenyListener()
+        self.engine = engine
         self._configured = configured
         self._headed = headed
+        self._remote = remote
+        self._ports = GatePorts(remote.ports if remote else (0,))
         self._playwright: Playwright | None = None
         self._browser: Browser | None = None
         self._lodging: Lodging | None = None
         self.lost = asyncio.Event()
-        """Set when the browser process has gone away."""
+        """Set when the browser process has gone away, or the connection to it."""
         self.unwell = False
         """It is there, and did not open a context in time: fit for nothing new."""
         self._closing: set[asyncio.Task[None]] = set()
         self.opened = 0
         """How many contexts were opened so far."""
+
+    @classmethod
+    def of(cls, settings: Settings, *, headed: bool = False) -> Self:
+        """As the settings say. Raises `BadInput`."""
+        return cls(
+            configured=settings.browser, headed=headed, engine=settings.browser_engine, remote=Remote.of(settings)
+        )
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -135,38 +107,40 @@ class BrowserHost:
     def version(self) -> str:
         return self._browser.version if self._browser else ""
 
+    def gate_ports(self) -> tuple[int, ...]:
+        """Where the next gate may listen, in the order in which the ports are to be tried; 0 is any."""
+        return self._ports.offer()
+
     async def start(self) -> None:
-        """Launch. Raises `BrowserMissing` or `NotReady`."""
-        found = await asyncio.to_thread(find_browser, self._configured)
+        """Launch, or attach to a remote browser. Raises `BrowserMissing` or `NotReady`."""
         os.environ.pop(_AROUND_THE_GATE, None)
-        await self.deny.start()
+        if self._remote is None:
+            found = await asyncio.to_thread(find_engine, self.engine, self._configured)
+            await self._start(lambda playwright: self._launch(playwright, found), f"The browser at {found.path}")
+            return
+        remote = self._remote
+        self.authority = await asyncio.to_thread(kept_authority, remote.key_folder)
+        await self._start(lambda playwright: remote.attach(playwright, self.authority), f"The browser at {remote.name}")
+
+    async def _start(self, begin: Callable[[Playwright], Awaitable[Browser]], what: str) -> None:
+        """The driver, and with it the browser."""
         try:
-            await asyncio.to_thread(sweep)
-            self._lodging = await asyncio.to_thread(Lodging.take)
             async with asyncio.timeout(_START_S):
                 self._playwright = await async_playwright().start()
-                self._browser = await self._playwright.chromium.launch(
-                    executable_path=str(found.path),
-                    headless=not self._headed,
-                    args=launch_arguments(deny_address=self.deny.address, spki=self.authority.spki, as_root=_is_root()),
-                    # A run decides for itself what a signal means; the browser must not vanish under a release.
-                    handle_sigint=False,
-                    handle_sigterm=False,
-                    handle_sighup=False,
-                    env=self._lodging.environment(),
-                    artifacts_dir=self._lodging.artefacts,
-                )
+                self._browser = await begin(self._playwright)
             self._browser.on("disconnected", lambda _browser: self.lost.set())
-            await asyncio.to_thread(self._lodging.note_profiles)
+            if self._lodging is not None:
+                await asyncio.to_thread(self._lodging.note_profiles)
+        except InterlockError:
+            await self.close()
+            raise
         except PlaywrightError as error:
             await self.close()
             first = str(error).strip().splitlines()[0]
-            raise NotReady(f"The browser at {found.path} does not start ({first}). Try `interlock doctor`.") from error
+            raise NotReady(f"{what} {self._fails} ({first}). {self._hint}") from error
         except TimeoutError as error:
             await self.close()
-            raise NotReady(
-                f"The browser at {found.path} did not start within {_START_S:g} s. Try `interlock doctor`."
-            ) from error
+            raise NotReady(f"{what} {self._fails} within {_START_S:g} s. {self._hint}") from error
         except OSError as error:
             await self.close()
             raise NotReady(f"There is no place for the browser's temporary files: {error}.") from error
@@ -179,6 +153,39 @@ class BrowserHost:
         except BaseException:
             await self.close()
             raise
+
+    @property
+    def _fails(self) -> str:
+        return "does not start" if self._remote is None else "is not reached"
+
+    @property
+    def _hint(self) -> str:
+        return (
+            "Try `interlock doctor`." if self._remote is None else "Look whether it runs, and whether the tunnel is up."
+        )
+
+    async def _launch(self, playwright: Playwright, found: FoundBrowser) -> Browser:
+        await asyncio.to_thread(sweep)
+        self._lodging = await asyncio.to_thread(Lodging.take)
+        await self.deny.start()
+        arguments = launch_arguments(deny_address=self.deny.address, spki=self.authority.spki, as_root=_is_root())
+        launcher: BrowserType = getattr(playwright, self.engine.value)
+        return await launcher.launch(
+            executable_path=str(found.path),
+            headless=not self._headed,
+            # A run decides for itself what a signal means; the browser must not vanish under a release.
+            handle_sigint=False,
+            handle_sigterm=False,
+            handle_sighup=False,
+            env=self._lodging.environment(),
+            artifacts_dir=self._lodging.artefacts,
+            **launch_options(
+                self.engine,
+                stock=found.source is not Source.PLAYWRIGHT,
+                arguments=arguments,
+                deny_address=self.deny.address,
+            ),
+        )
 
     async def close(self) -> None:
         """End the browser, the driver and the deny listener, by force where they do not end when asked. Never raises
@@ -238,9 +245,10 @@ class BrowserHost:
     ) -> Session:
         context = await browser.new_context(
             java_script_enabled=scripts,
-            # Only there does the browser meet the site's own certificate, and not the authorities that we were given.
-            ignore_https_errors=isinstance(gate, PassingTunnel),
-            proxy={"server": gate.address, "bypass": "<-loopback>"},
+            # At a tunnel the browser meets the site's own certificate, and does not know the authorities that we know.
+            **context_options(
+                self.engine, gate_address=self._reach(gate.address), any_certificate=isinstance(gate, PassingTunnel)
+            ),
             service_workers="block",
             accept_downloads=False,
             viewport={"width": VIEWPORT["width"], "height": VIEWPORT["height"]},
@@ -254,6 +262,9 @@ class BrowserHost:
             raise
         self.opened += 1
         return session
+
+    def _reach(self, address: str) -> str:
+        return address if self._remote is None else self._remote.reach(address)
 
     def _close_late(self, opening: asyncio.Task[Session]) -> None:
         if opening.cancelled() or opening.exception() is not None:

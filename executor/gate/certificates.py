@@ -1,6 +1,7 @@
 """Certificates on both sides of the gate: leaves that the browser is shown, and whom the gate trusts upstream.
 
-The authority's keys exist in memory only and end with the process. Nothing here relaxes a verification.
+The authority's keys exist in memory only and end with the process, unless the caller brings one that is kept. Nothing
+here relaxes a verification.
 """
 
 from __future__ import annotations
@@ -28,11 +29,12 @@ _LIFETIME = timedelta(days=30)
 
 
 class CertificateAuthority:
-    """An authority of this process alone. The browser is told to accept it by its key (`spki`), for the contexts
-    behind a gate only; it is never installed anywhere."""
+    """An authority of this process alone, unless `key` is one that is kept: for a browser that was started before this
+    process. The browser is told to accept it by its key (`spki`), for the contexts behind a gate only; it is never
+    installed anywhere."""
 
-    def __init__(self) -> None:
-        self._key = ec.generate_private_key(ec.SECP256R1())
+    def __init__(self, key: ec.EllipticCurvePrivateKey | None = None) -> None:
+        self._key = key or ec.generate_private_key(ec.SECP256R1())
         self._leaf_key = ec.generate_private_key(ec.SECP256R1())
         self._contexts: dict[tuple[str, tuple[str, ...]], ssl.SSLContext] = {}
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Interlock gate")])

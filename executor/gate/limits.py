@@ -77,5 +77,7 @@ class Limits:
     stream_after_s: float = 10.0
     """An answer that takes longer than this counts as a stream and is cut when the phase changes."""
 
+    ports: tuple[int, ...] = (0,)
+    """Where the gate may listen, in the order in which the ports are tried; 0 is any."""
     uids: frozenset[int] = field(default=frozenset())
     """Users whose processes may connect, besides our own (Linux)."""

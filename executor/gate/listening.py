@@ -6,7 +6,8 @@ import asyncio
 import errno
 import logging
 import socket
-from collections.abc import Awaitable, Callable
+import sys
+from collections.abc import Awaitable, Callable, Sequence
 
 _log = logging.getLogger(__name__)
 
@@ -14,10 +15,18 @@ _FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Listener:
-    """`serve` gets an accepted, non-blocking socket and closes it. At most `connections` are served at once."""
+    """`serve` gets an accepted, non-blocking socket and closes it. At most `connections` are served at once. It listens
+    at the first of `ports` that is free; 0 is any."""
 
-    def __init__(self, serve: Callable[[socket.socket], Awaitable[None]], *, connections: int) -> None:
+    def __init__(
+        self,
+        serve: Callable[[socket.socket], Awaitable[None]],
+        *,
+        connections: int,
+        ports: Sequence[int] = (0,),
+    ) -> None:
         self._serve = serve
+        self._ports = ports
         self._free = asyncio.Semaphore(connections)
         self._socket: socket.socket | None = None
         self._accepting: asyncio.Task[None] | None = None
@@ -32,19 +41,32 @@ class Listener:
         return f"http://127.0.0.1:{self._port}"
 
     def start(self) -> None:
+        """Raises OSError; with `errno.EADDRINUSE` when none of the ports is free."""
         if self._socket is not None or self._port:
             raise RuntimeError("a listener is started once")
-        listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        try:
-            listening.setblocking(False)
-            listening.bind(("127.0.0.1", 0))
-            listening.listen(256)
-        except OSError:
-            listening.close()
-            raise
+        listening = self._listen()
         self._socket = listening
         self._port = listening.getsockname()[1]
         self._accepting = asyncio.get_running_loop().create_task(self._accept(listening))
+
+    def _listen(self) -> socket.socket:
+        for port in self._ports:
+            listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            try:
+                # A port of a range is used again while connections of its last use are still being forgotten. On
+                # Linux two listeners at one port are refused all the same.
+                if port and sys.platform == "linux":
+                    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listening.setblocking(False)
+                listening.bind(("127.0.0.1", port))
+                listening.listen(256)
+            except OSError as error:
+                listening.close()
+                if error.errno != errno.EADDRINUSE:
+                    raise
+            else:
+                return listening
+        raise OSError(errno.EADDRINUSE, f"every port for a gate is in use: {', '.join(map(str, self._ports))}")
 
     def stop(self) -> None:
         """Take no more connections; those that are served go on."""

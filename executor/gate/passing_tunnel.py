@@ -36,7 +36,7 @@ class PassingTunnel:
         # Only the way there: the browser does the handshake, so nothing is secured here.
         self._routes = Routes(routes.to(site))
         self._limits = limits
-        self._listener = Listener(self._serve, connections=64)
+        self._listener = Listener(self._serve, connections=64, ports=limits.ports)
 
     async def __aenter__(self) -> Self:
         self._listener.start()

@@ -56,7 +56,9 @@ class Gate:
             before_write=before_write,
             limits=limits,
         )
-        self._listener = Listener(lambda connection: serve(self._state, connection), connections=limits.connections)
+        self._listener = Listener(
+            lambda connection: serve(self._state, connection), connections=limits.connections, ports=limits.ports
+        )
 
     async def start(self) -> None:
         """Listen on a free port of 127.0.0.1."""

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -145,7 +145,7 @@ class Services:
     @property
     def limits(self) -> Limits:
         """The gate's limits, as the settings of this run have them."""
-        return gate_limits(self.settings)
+        return replace(gate_limits(self.settings), ports=self.host.gate_ports())
 
 
 def gate_limits(settings: Settings) -> Limits:
