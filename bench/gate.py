@@ -28,8 +28,9 @@ from typing import Any
 from playwright.async_api import Browser, Page, async_playwright
 
 from bench.distance import FAR, NEAR, inside
+from executor.browser.arguments import launch_arguments
 from executor.browser.finding import find_browser
-from executor.browser.sessions import BrowserHost, launch_arguments
+from executor.browser.sessions import BrowserHost
 from executor.gate.certificates import UpstreamTrust
 from executor.gate.dialling import Routes
 from executor.gate.limits import Limits
