@@ -88,7 +88,7 @@ class Exchange:
             await self._spool.write(piece)
 
     async def _large_body(self) -> LargeBody:
-        """What the rules can know of a body that is too large to hold: a form is read from the spool, piece by piece."""
+        """What the rules can know of a body that is too large to hold: a form is read from the spool, in pieces."""
         form: Form | None = None
         try:
             reader = self._request.multipart()
@@ -301,20 +301,22 @@ class Exchange:
         state, request = self._state, self._request
         subresource = request.method == "GET" and destination(request) in SUBRESOURCES
         idle_s = self._limits.pool_idle_s if subresource else self._limits.pool_fetch_idle_s
+        counted = False
         while True:
             site = await (
                 state.pool.renewed(self._site) if self._resent else state.pool.for_read(self._site, max_idle_s=idle_s)
             )
-            clean = True
+            asked, clean = False, True
             try:
                 await site.admitted()
                 if not state.holds(generation, decision):
                     raise _Superseded
                 if self._browser.is_gone:
                     raise BrowserGone("the browser gave the request up before it left")
-                if not self._resent:
+                if not counted:
+                    counted = True
                     state.passed_read(request)
-                clean = False
+                asked, clean = True, False
                 site.ask(self._head, request)
                 answer = await self._relay(site, follow=False, keep_bytes=0)
                 clean = answer.complete
@@ -323,7 +325,9 @@ class Exchange:
                 if self._browser.is_gone:
                     raise BrowserGone("the browser gave the request up") from error
                 died_on_reuse = error.no_byte and (site.reused or error.unprocessed)
-                if subresource and died_on_reuse and not (self._resent or self._flight.was_cut):
+                # What had no stream yet when its connection ended was not sent, so that it is not sent again.
+                may_repeat = (subresource and died_on_reuse) if asked else error.unprocessed
+                if may_repeat and not (self._resent or self._flight.was_cut):
                     self._resent = True
                     continue
                 return self._answer_refused(Reason.UPSTREAM_FAILED, str(error))

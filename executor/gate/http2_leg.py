@@ -16,7 +16,8 @@ from executor.gate.answers import OwnAnswer, refusal
 from executor.gate.browser_leg import BodyFault, BrowserGone, BrowserLeg
 from executor.gate.framing import Authority, BadHead, Head
 from executor.gate.http2_heads import answer_fields, read_request
-from executor.gate.http2_wire import Fields, Http2Connection, Http2Stream
+from executor.gate.http2_stream import Fields, Http2Stream
+from executor.gate.http2_wire import Http2Connection
 from executor.gate.limits import Limits
 from executor.gate.rules import Reason
 from executor.gate.state import GateState

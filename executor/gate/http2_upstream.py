@@ -13,7 +13,8 @@ from h2.errors import ErrorCodes
 from executor.gate.dialling import Site
 from executor.gate.framing import Head
 from executor.gate.http2_heads import BadAnswer, read_answer, request_fields
-from executor.gate.http2_wire import Http2Connection, Http2Stream
+from executor.gate.http2_stream import Http2Stream
+from executor.gate.http2_wire import Http2Connection
 from executor.gate.limits import Limits
 from executor.gate.stream import ByteStream
 from executor.gate.upstream import AnswerHead, UpstreamLost

@@ -1,9 +1,7 @@
-"""One connection of HTTP/2, and its streams: what came and was not taken, what waits to be sent, and how each ends.
+"""One connection of HTTP/2: what comes goes to its streams, what they give goes out, and how it ends.
 
-`h2` keeps the protocol's state; here are the bytes, the windows and the waiting. The same on both sides of the gate;
-knows no rules. A stream lives from its head to the moment when both sides have ended it, or until it is *lost*: reset
-by one side, or gone with the connection. A connection lives until it is *lost* as well; one that is *draining* takes
-no new stream and ends with its last one.
+`h2` keeps the protocol's state; here are the bytes, the windows and the ends. The same on both sides of the gate; knows
+no rules. A connection lives until it is *lost*; one that is *draining* takes no new stream and ends with its last one.
 
 Windows: what came counts against its stream's window until somebody took it, so that a slow taker slows the sender
 of that stream alone. The connection's own window is given back at once; what waits here is bounded by the streams.
@@ -14,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 
 from h2.config import H2Configuration
@@ -37,6 +35,7 @@ from h2.settings import SettingCodes, Settings
 
 from executor.gate.http2_encoder import HeadEncoder
 from executor.gate.http2_frames import Flood, Frames
+from executor.gate.http2_stream import ENOUGH, Fields, Http2Stream
 from executor.gate.limits import MIB, Limits
 from executor.gate.stream import ByteStream, StreamLost
 
@@ -45,109 +44,8 @@ _log = logging.getLogger(__name__)
 _CONNECTION_WINDOW = 16 * MIB
 _FIRST_WINDOW = 65535
 """What a connection begins with (RFC 9113 section 6.9.2)."""
-_ENOUGH = 128 * 1024
-"""Bytes of one stream that wait to be sent before whoever gives them has to wait."""
 _AT_ONCE = 256 * 1024
 """Bytes of all streams that are handed to the transport at a time."""
-
-Fields = Sequence[tuple[bytes, bytes]]
-
-
-class Http2Stream:
-    """One request and its answer, on either side. `lost` says why nothing more comes or goes."""
-
-    def __init__(self, connection: Http2Connection, number: int) -> None:
-        self.number = number
-        self.head: Fields | None = None
-        """The head of the final answer, on the site's side."""
-        self.heard = False
-        """Whether anything came for it."""
-        self.ended = False
-        """The other side has ended its half."""
-        self.lost: str | None = None
-        self.unprocessed = False
-        """The other side said that it did nothing with it (RFC 9113 sections 6.8 and 8.7)."""
-        self.on_lost: list[Callable[[], None]] = []
-        self.waiting = bytearray()
-        """To be sent."""
-        self.ending = False
-        """Our half ends with what waits."""
-        self.sent_end = False
-        self._connection = connection
-        self._came: deque[bytes] = deque()
-        self._owed = 0
-        self._reader: asyncio.Future[None] | None = None
-        self._writer: asyncio.Future[None] | None = None
-
-    # What came
-
-    def came(self, data: bytes, counted: int) -> None:
-        """`counted` is what the piece takes of the window: its padding too."""
-        self.heard = True
-        if data:
-            self._came.append(data)
-        self._owed += counted
-        self.wake_reader()
-
-    def take(self) -> bytes:
-        """The bytes that came since; empty when there are none. The other side may send as many more."""
-        data = self._came.popleft() if len(self._came) == 1 else b"".join(self._came)
-        self._came.clear()
-        if self._owed and self._connection.give_window(self, self._owed):
-            self._owed = 0
-        return data
-
-    async def more(self) -> None:
-        """Wait until something came, the other half ended, or the stream is lost."""
-        if not (self._came or self.ended or self.lost):
-            await self.event()
-
-    async def event(self) -> None:
-        """Wait for the next thing that happens to the stream."""
-        self._reader = asyncio.get_running_loop().create_future()
-        try:
-            await self._reader
-        finally:
-            self._reader = None
-
-    def wake_reader(self) -> None:
-        if self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)
-
-    # What goes
-
-    def send(self, data: bytes, *, end: bool) -> None:
-        """Let bytes wait for the window and the transport. Nothing happens on a stream that is lost."""
-        if self.lost is None and not self.ending:
-            self.waiting += data
-            self.ending = end
-            self._connection.pump(self)
-
-    async def drained(self) -> None:
-        """Wait until so much has gone that more may be given. Raises `StreamLost`."""
-        while self.lost is None and (len(self.waiting) > _ENOUGH or self._connection.is_full):
-            self._writer = asyncio.get_running_loop().create_future()
-            try:
-                await self._writer
-            finally:
-                self._writer = None
-        if self.lost is not None:
-            raise StreamLost(self.lost)
-
-    def wake_writer(self) -> None:
-        if self._writer is not None and not self._writer.done():
-            self._writer.set_result(None)
-
-    def lose(self, why: str, *, unprocessed: bool = False) -> None:
-        if self.lost is not None:
-            return
-        self.lost, self.unprocessed = why, unprocessed
-        self.waiting.clear()
-        self.wake_reader()
-        self.wake_writer()
-        for told in self.on_lost:
-            told()
-        self.on_lost = []
 
 
 class Http2Connection:
@@ -358,7 +256,7 @@ class Http2Connection:
             stream.sent_end = True
             self._blocked.pop(stream.number, None)
             self._forget_if_over(stream)
-        if len(stream.waiting) <= _ENOUGH and not self.is_full:
+        if len(stream.waiting) <= ENOUGH and not self.is_full:
             stream.wake_writer()
         return not last
 
@@ -373,7 +271,7 @@ class Http2Connection:
     def _writable(self) -> None:
         self._pump_all()
         for stream in tuple(self.streams.values()):
-            if len(stream.waiting) <= _ENOUGH:
+            if len(stream.waiting) <= ENOUGH:
                 stream.wake_writer()
 
     def _flush_soon(self) -> None:

@@ -8,6 +8,7 @@ Never sends anything; who asks for a second try does it knowingly.
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import ssl
 import time
@@ -19,6 +20,11 @@ from executor.gate.limits import Limits
 from executor.gate.port import ConnectFailed, ConnectStage
 from executor.gate.stream import ByteStream
 from executor.gate.upstream import Ask, Http1Ask, Upstream
+
+_log = logging.getLogger(__name__)
+
+_NO_PROTOCOL = "alert no application protocol"
+"""OpenSSL's words; its number for them has no name in Python before 3.12."""
 
 
 class Pool:
@@ -102,9 +108,14 @@ class Pool:
         self._shared[site] = shared
         reading = asyncio.get_running_loop().create_task(shared.run())
         self._reading.add(reading)
-        reading.add_done_callback(self._reading.discard)
+        reading.add_done_callback(self._has_read)
         self._expire_later(lambda: self._expire_shared(shared))
         return Http2Ask(shared)
+
+    def _has_read(self, reading: asyncio.Task[None]) -> None:
+        self._reading.discard(reading)
+        if not reading.cancelled() and (error := reading.exception()) is not None:
+            _log.error("reading a connection to a site failed", exc_info=error)
 
     def _offer(self, round_trip_s: float | None) -> tuple[str, ...]:
         """A site whose distance is not known counts as far."""
@@ -168,7 +179,3 @@ class Pool:
             raise ConnectFailed(f"no connection to {site.host}: the gate is closed", stage=ConnectStage.CONNECT)
         self._open.add(stream)
         stream.on_closed.append(lambda: self._open.discard(stream))
-
-
-_NO_PROTOCOL = "alert no application protocol"
-"""OpenSSL's words; its number for them has no name in Python before 3.12."""

@@ -367,6 +367,26 @@ async def test_what_a_closing_site_leaves_out_goes_over_another_connection(http2
     assert http2_origin.paths.count("/fetch") == 1
 
 
+async def test_what_had_no_stream_yet_goes_over_another_connection_whatever_it_is(
+    site_authority, far_gate, client_of
+) -> None:
+    """A document waits for the one stream that the site allows; the site closes instead. Nothing of it was sent."""
+    async with Http2Origin(site_authority.server(), streams=1) as origin:
+        held: list[Line] = []
+        origin.behaviours["/held"] = held.append
+        client = await client_of(await far_gate(origin), origin)
+        await client.ask("GET", "/first", dest="image")
+        within = client.begin(client.fields("GET", "/held"))
+        await origin.until(lambda: bool(held))
+        waiting = client.begin(client.fields("GET", "/document", (b"sec-fetch-dest", b"document")))
+        assert (await client.ask("POST", "/other", b"", FORM)).interlock == "not_declared"
+        held[0].go_away(held[0].came.stream)
+        assert (await client.answer(waiting)).body == b"ok"
+        held[0].answer()
+        assert (await client.answer(within)).body == b"ok"
+        assert [(one.path, one.connection) for one in origin.seen] == [("/first", 1), ("/held", 1), ("/document", 2)]
+
+
 async def test_a_dead_connection_is_found_before_a_document_goes_over_it(http2_origin, far_gate, client_of) -> None:
     gate = await far_gate(http2_origin, pool_fetch_idle_s=0.0, http2_ping_s=0.2)
     client = await client_of(gate, http2_origin)

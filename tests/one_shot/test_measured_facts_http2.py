@@ -1,6 +1,6 @@
 """The first measured fact on HTTP/2: one click, an answer that is lost on a connection used before, and what the same
-browser makes of it without us and behind the gate, which speaks HTTP/1.1 to both sides. Real sockets, and the site's
-own record. C2, F4.
+browser makes of it without us and behind the gate, which speaks HTTP/1.1 with a site so near. Real sockets, and the
+site's own record. C2, F4.
 """
 
 from __future__ import annotations
