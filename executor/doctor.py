@@ -238,8 +238,8 @@ def _flows(settings: Settings) -> Iterator[Check]:
         yield Check(
             "reads",
             Fitness.GOOD,
-            f"at most {reads[most]} per run by looking ({most}), beside the composer's own; of one task a worker begins "
-            f"at most {1 + settings.halts_per_task} runs that read, so {reads[most] * (1 + settings.halts_per_task)}",
+            f"at most {reads[most]} per run by looking ({most}), beside the composer's own; a worker begins at most "
+            f"{1 + settings.halts_per_task} such runs of a task, so {reads[most] * (1 + settings.halts_per_task)}",
         )
 
 
