@@ -265,7 +265,8 @@ def _engine(url: URL) -> Engine:
 
 
 def _translated(error: DBAPIError, database: Database) -> LedgerError:
-    advice = postgresql.advice(error) or "Look at whether the database runs, is writable and has room, then try again."
+    specific = postgresql.advice(error) or sqlite.advice(error)
+    advice = specific or "Look at whether the database runs, is writable and has room, then try again."
     return LedgerUnavailable(f"{database} did not do what was asked ({_brief(error)}). Nothing was changed. {advice}")
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy.exc import DBAPIError
 
 from executor.ledger.ledger import LedgerUnavailable
 
@@ -119,6 +120,17 @@ def opening(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+def advice(error: DBAPIError) -> str | None:
+    """What to do about it, where SQLite's code says more than that it failed."""
+    code = getattr(error.orig, "sqlite_errorcode", None)
+    if code is None or code & 0xFF != sqlite3.SQLITE_BUSY:
+        return None
+    return (
+        "Another process has held the ledger for too long. One that is stopped in the middle of a write (Ctrl-Z, a "
+        "debugger, a frozen container) does so until it goes on or is ended."
+    )
 
 
 def durability_problems(file: Path) -> tuple[str, ...]:

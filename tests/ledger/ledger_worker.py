@@ -88,8 +88,21 @@ def die_at_the_commit(book: Book, step: str, when: str, subject: str) -> None:
             raise ValueError(step)
 
 
+def stop_in_the_middle(book: Book, subject: str) -> None:
+    """Be paused inside a transaction, once."""
+
+    def stop(connection: object, cursor: object, statement: str, *_: object) -> None:
+        if statement.startswith("INSERT INTO events"):
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    event.listen(Engine, "before_cursor_execute", stop)
+    book.ledger.note(subject, kind="step", by=EXECUTOR, why="late")
+    say("noted")
+
+
 TASKS = {
-    function.__name__: function for function in (race_release, claim_and_sleep, work_without_end, die_at_the_commit)
+    function.__name__: function
+    for function in (race_release, claim_and_sleep, work_without_end, die_at_the_commit, stop_in_the_middle)
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from ledger_kit import EXECUTOR, Book, from_outside
 from sqlalchemy import text
 
 from executor.ledger.database import BUSY_TIMEOUT_S
+from executor.ledger.ledger import LedgerUnavailable
 from executor.ledger.sql import open_ledger
 from executor.model.transitions import Outcome
 
@@ -146,6 +148,34 @@ def test_a_process_paused_across_its_lease_wakes_to_a_refusal(book: Book, start:
     assert go(worker) == [["lease_lost"]]
     assert book.ledger.operation(operation.id).releases == 0
     book.sound()
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("ends", ["it goes on", "it is killed"])
+def test_a_process_stopped_in_the_middle_of_a_write_holds_sqlite_and_says_so(
+    start: Start, ends: str, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    """The limit of one file: nobody can undo another process's transaction. The wait is bounded, looking goes on, and
+    nothing is lost. (PostgreSQL undoes it after a while: `test_a_process_that_sleeps_in_a_transaction_...`.)"""
+    monkeypatch.setattr("executor.ledger.database.BUSY_TIMEOUT_S", 0.3)
+    ledger = open_ledger(url)
+    try:
+        book = Book(ledger)
+        operation = book.proposed()
+        worker = start("stop_in_the_middle", operation.id)
+        _, status = os.waitpid(worker.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        with pytest.raises(LedgerUnavailable, match=r"locked.*stopped in the middle"):
+            book.approve(operation)
+        assert ledger.operation(operation.id) == operation
+        worker.send_signal(signal.SIGCONT if ends == "it goes on" else signal.SIGKILL)
+        assert worker.communicate(timeout=60)[1] == ""
+        book.approve(operation)
+        noted = ["step"] if ends == "it goes on" else []
+        assert book.kinds(operation) == ["proposed", *noted, "approved"]
+        book.sound()
+    finally:
+        ledger.close_connections()
 
 
 STEPS = {"claimed": "approved", "gesture": "claimed", "released": "gesture", "closed": "released"}
