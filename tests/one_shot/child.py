@@ -12,7 +12,6 @@ import json
 import os
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -23,7 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from desk import Desk
+from sqlalchemy import create_engine, text
 
+from executor.ledger.database import resolve
 from executor.model.transitions import Dispatch, Outcome, Transmission
 from executor.one_shot.recovery import RUN_ENDED
 from executor.service import Executor
@@ -56,10 +57,15 @@ class Child:
             "signal": sent,
             "group": group,
         }
+        return cls.begin(SCRIPT, order)
+
+    @classmethod
+    def begin(cls, script: Path, order: Any) -> Child:
         # A short path: the browser puts a socket into it, whose whole name has room for 107 bytes.
         folder = Path(tempfile.mkdtemp(prefix="run-"))
         process = subprocess.Popen(
-            [sys.executable, str(SCRIPT), json.dumps(order)],
+            [sys.executable, str(script), json.dumps(order)],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -73,6 +79,18 @@ class Child:
         out, error = self.process.communicate(timeout=PATIENCE_S)
         assert "Traceback" not in error, error
         return self.process.returncode, json.loads(out) if out else {}
+
+    def told(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+
+    def said(self) -> dict[str, Any]:
+        """Wait for its next line."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, self.process.communicate(timeout=PATIENCE_S)[1]
+        return json.loads(line)  # type: ignore[no-any-return]
 
     def stopped(self) -> None:
         """Wait until it has stopped itself."""
@@ -106,7 +124,13 @@ class Child:
 @contextlib.contextmanager
 def child(settings: Settings, operation: str, *at: tuple[int, str], sent: str, group: bool = False) -> Iterator[Child]:
     """Start one; the moments at which it sends itself the signal are those of its listener."""
-    started = Child.start(settings, operation, *at, sent=sent, group=group)
+    with ending(Child.start(settings, operation, *at, sent=sent, group=group)) as started:
+        yield started
+
+
+@contextlib.contextmanager
+def ending(started: Child) -> Iterator[Child]:
+    """End it with the test."""
     try:
         yield started
     finally:
@@ -123,8 +147,12 @@ def eventually(condition: Callable[[], bool], within_s: float = 20.0) -> None:
 
 def let_the_leases_run_out(desk: Desk) -> None:
     """Time passes: every lease ends now. Leases are not part of any history, so nothing else changes."""
-    with contextlib.closing(sqlite3.connect(desk.settings.home / "ledger.sqlite", timeout=30)) as database, database:
-        database.execute("UPDATE accounts SET expires_us = 1")
+    engine = create_engine(resolve(desk.settings.ledger_url))
+    try:
+        with engine.begin() as database:
+            database.execute(text("UPDATE accounts SET expires_us = 1"))
+    finally:
+        engine.dispose()
 
 
 async def shape_of(executor: Executor, operation: str) -> Shape:

@@ -2,14 +2,19 @@
 
 After each kill another process opens the same home. The site has at most one item, and none where the kill came before
 the release; the state is one that the table allows; there is a receipt; and what runs again publishes once in all.
+
+On SQLite at every moment. On PostgreSQL, where a commit is made by another process, at each durable commit and around
+the release; the rest of them with `--long`.
 """
 
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 from child import IDLE, NOT_SENT, SEEN, SUCCEEDED, UNKNOWN, Shape, check_the_record, child, eventually
 from child import let_the_leases_run_out as time_passes
 from desk import PERSON, Desk
@@ -46,10 +51,17 @@ class Case:
     flow: str = "playground-form"
     lost: bool = False
     """The site commits and never answers."""
+    database: str = "sqlite"
 
     def __str__(self) -> str:
-        name = f"{self.at[0]}-{self.at[1]}"
-        return f"{name}-lost" if self.lost else name if self.flow == "playground-form" else f"{name}-{self.flow[11:]}"
+        parts = [f"{self.at[0]}-{self.at[1]}"]
+        if self.flow != "playground-form":
+            parts.append(self.flow[11:])
+        if self.lost:
+            parts.append("lost")
+        if self.database != "sqlite":
+            parts.append(self.database)
+        return "-".join(parts)
 
     @property
     def expected(self) -> Shape | None:
@@ -75,7 +87,7 @@ class Case:
         return int(MOMENTS.index(self.at) >= MOMENTS.index(WRITTEN))
 
 
-CASES = (
+ON_SQLITE = (
     *(Case(at) for at in MOMENTS),
     # A draft is saved ahead by supporting writes.
     *(
@@ -86,9 +98,32 @@ CASES = (
 )
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-async def test_killed(case: Case, desk: Desk) -> None:
+ALWAYS_ON_POSTGRESQL = {
+    (2, "done"),  # leased, and the run's begin recorded
+    CLAIMED,
+    (10, "recorded"),
+    (11, "connected"),
+    RELEASED,
+    WRITTEN,
+    ANSWERED,
+    (16, "done"),  # closed and judged
+    (17, "begin"),  # its end recorded
+    (17, "done"),  # its receipt recorded
+}
+
+
+def _on_postgresql() -> Iterator[ParameterSet]:
+    for case in ON_SQLITE:
+        plain = case.flow == "playground-form" and not case.lost
+        marks = () if plain and case.at in ALWAYS_ON_POSTGRESQL else (pytest.mark.long,)
+        yield pytest.param(replace(case, database="postgresql"), marks=marks)
+
+
+@pytest.mark.parametrize("case", [*ON_SQLITE, *_on_postgresql()], ids=str)
+async def test_killed(case: Case, desk: Desk, request: pytest.FixtureRequest) -> None:
     truth = desk.playground.truth
+    if case.database == "postgresql":
+        desk.overrides["database_url"] = request.getfixturevalue("server").empty_database()
     if case.lost:
         desk.overrides["answer_s"] = 1.5
         truth.inject(Fault.LOST, path_prefix="/form/publish")

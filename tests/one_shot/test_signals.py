@@ -15,7 +15,6 @@ from child import (
     SEEN,
     SUCCEEDED,
     UNKNOWN,
-    Shape,
     check_the_record,
     child,
     let_the_leases_run_out,
@@ -130,28 +129,6 @@ async def test_ctrl_c_reaches_the_driver_too_and_the_record_is_true(at: Moment, 
 
 
 # -- paused across the lease -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("at", "expected", "published"),
-    [((10, "recorded"), NOT_SENT, 0), ((11, "connected"), NOT_SENT, 0), ((11, "done"), UNKNOWN, 1)],
-    ids=["before-the-gesture", "before-the-release", "after-the-write"],
-)
-async def test_paused_across_its_lease_and_settled_meanwhile_it_changes_nothing_when_it_wakes(
-    at: Moment, expected: Shape, published: int, desk: Desk
-) -> None:
-    operation = await approved(desk)
-    with child(desk.settings, operation, at, sent="SIGSTOP") as paused:
-        paused.stopped()
-        let_the_leases_run_out(desk)
-        async with desk.executor() as executor:
-            assert [one.id for one in executor.recovered] == [operation]
-            assert await shape_of(executor, operation) == expected
-            paused.go_on()
-            code, said = paused.ended()
-            assert code == said["exit"] == (Exit.NOT_SENT if expected == NOT_SENT else Exit.UNKNOWN)
-            assert await check_the_record(desk, executor, operation) == expected
-    assert desk.playground.truth.publish_count() == published
 
 
 async def test_paused_between_the_release_and_the_first_byte_it_does_not_write_when_it_wakes(desk: Desk) -> None:
