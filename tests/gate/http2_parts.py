@@ -130,6 +130,8 @@ class Http2Origin:
         self.behaviours: dict[str, Behaviour] = {}
         self.silent: set[str] = set()
         self.connections = 0
+        self.ended = 0
+        """Connections that the gate, or the site, has ended."""
         self.given_up: list[str] = []
         """Paths of the streams that the gate reset."""
         self.lines: list[asyncio.StreamWriter] = []
@@ -177,6 +179,8 @@ class Http2Origin:
             speaks = self._http2 if agreed == "h2" or "http/1.1" not in self._alpn else self._http1
             with suppress(OSError, ProtocolError):
                 await speaks(reader, writer, self.connections)
+            self.ended += 1
+            await self._note()
         finally:
             writer.close()
             with suppress(OSError, ssl.SSLError):

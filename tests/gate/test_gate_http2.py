@@ -387,6 +387,21 @@ async def test_what_had_no_stream_yet_goes_over_another_connection_whatever_it_i
         assert [(one.path, one.connection) for one in origin.seen] == [("/first", 1), ("/held", 1), ("/document", 2)]
 
 
+async def test_a_quiet_connection_is_closed_and_one_in_use_is_not(http2_origin, far_gate, client_of) -> None:
+    held: list[Line] = []
+    http2_origin.behaviours["/held"] = held.append
+    client = await client_of(await far_gate(http2_origin, pool_idle_s=0.1), http2_origin)
+    within = client.begin(client.fields("GET", "/held"))
+    await http2_origin.until(lambda: bool(held))
+    await asyncio.sleep(0.3)  # three times as long as a quiet one is kept
+    assert http2_origin.ended == 0
+    held[0].answer()
+    assert (await client.answer(within)).body == b"ok"
+    await http2_origin.until(lambda: http2_origin.ended == 1)
+    assert (await client.ask("GET", "/after")).body == b"ok"
+    assert http2_origin.connections == 2
+
+
 async def test_a_dead_connection_is_found_before_a_document_goes_over_it(http2_origin, far_gate, client_of) -> None:
     gate = await far_gate(http2_origin, pool_fetch_idle_s=0.0, http2_ping_s=0.2)
     client = await client_of(gate, http2_origin)
