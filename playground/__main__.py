@@ -45,7 +45,7 @@ def _ended_with_parent(stop: asyncio.Event) -> Iterator[None]:
         os.close(descriptor)
 
 
-async def serve(data: Path, port: int, tls_port: int, *, with_parent: bool) -> None:
+async def serve(data: Path, port: int, tls_port: int, *, with_parent: bool, http2: bool = False) -> None:
     """Serve until told to stop. Raises OSError when a port is taken or the directory is not writable."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -59,7 +59,7 @@ async def serve(data: Path, port: int, tls_port: int, *, with_parent: bool) -> N
         server = Server(truth)
         try:
             plain = await server.start(port)
-            secure = await server.start(tls_port, tls=tls.server_context(files))
+            secure = await server.start(tls_port, tls=tls.server_context(files, http2=http2))
             ready = {
                 "plain": f"http://127.0.0.1:{plain}",
                 "tls": f"https://localhost:{secure}",
@@ -79,11 +79,14 @@ def main() -> int:
     parser.add_argument("--data", type=Path, required=True, help="directory for the record and certificates")
     parser.add_argument("--port", type=int, default=0, help="plain HTTP port (0: any free one)")
     parser.add_argument("--tls-port", type=int, default=0, help="HTTPS port (0: any free one)")
+    parser.add_argument("--http2", action="store_true", help="speak HTTP/2 on the HTTPS port with whoever wants it")
     parser.add_argument("--with-parent", action="store_true", help="end when the starting process ends")
     options = parser.parse_args()
     try:
         options.data.mkdir(parents=True, exist_ok=True)
-        asyncio.run(serve(options.data, options.port, options.tls_port, with_parent=options.with_parent))
+        asyncio.run(
+            serve(options.data, options.port, options.tls_port, with_parent=options.with_parent, http2=options.http2)
+        )
     except OSError as error:
         sys.stderr.write(f"playground: cannot start: {error}\n")
         return 1

@@ -41,16 +41,23 @@ class Playground:
 
     @classmethod
     def start(
-        cls, data_dir: Path | str, *, port: int = 0, tls_port: int = 0, timeout: float = START_TIMEOUT_S
+        cls,
+        data_dir: Path | str,
+        *,
+        port: int = 0,
+        tls_port: int = 0,
+        http2: bool = False,
+        timeout: float = START_TIMEOUT_S,
     ) -> Playground:
         """Start the site over `data_dir` (kept from one start to the next) and wait until it is ready.
 
-        Blocks for about half a second; `timeout` is in seconds. Raises StartError.
+        With `http2` the HTTPS port speaks HTTP/2 with whoever wants it. Blocks for about half a second; `timeout` is in
+        seconds. Raises StartError.
         """
         data = Path(data_dir)
         data.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "playground", "--data", str(data), "--with-parent"]
-        command += ["--port", str(port), "--tls-port", str(tls_port)]
+        command += ["--port", str(port), "--tls-port", str(tls_port), *(["--http2"] if http2 else [])]
         root = str(Path(__file__).resolve().parents[1])
         path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
         log = data / LOG_NAME

@@ -23,6 +23,7 @@ import h11
 from playground import faults, hazards, sockets
 from playground.app import App
 from playground.faults import Shorten
+from playground.http2 import Http2Connection, Http2Stream
 from playground.messages import Plan, Request, Response, plain
 from playground.truth import Truth
 
@@ -66,6 +67,9 @@ class Server:
         if task is not None:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+        if _agreed_on_http2(writer):
+            await self._serve_http2(reader, writer)
+            return
         connection = _Connection(reader, writer, scheme, next(self._numbers))
         try:
             await self._exchange_all(connection)
@@ -78,6 +82,20 @@ class Server:
             with contextlib.suppress(ConnectionError, ssl.SSLError, TimeoutError):
                 async with asyncio.timeout(2):  # a peer may never acknowledge the end of its TLS session
                     await writer.wait_closed()
+
+    async def _serve_http2(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = Http2Connection(reader, writer, next(self._numbers), most_bytes=MAX_BODY_BYTES)
+
+        async def serve(stream: Http2Stream, received: Request, number: int) -> None:
+            request = self._app.identify(received)
+            await self._carry_out(stream, request, number, self._app.plan(request))
+
+        try:
+            await connection.run(serve)
+        except (ConnectionError, ssl.SSLError, asyncio.CancelledError):
+            writer.transport.abort()  # the client went away, or the server is stopping
+        finally:
+            connection.close()
 
     async def _exchange_all(self, connection: _Connection) -> None:
         number = 0
@@ -95,7 +113,9 @@ class Server:
             if not connection.reusable():
                 return
 
-    async def _carry_out(self, connection: _Connection, request: Request, number: int, plan: Plan) -> None:
+    async def _carry_out(
+        self, connection: _Connection | Http2Stream, request: Request, number: int, plan: Plan
+    ) -> None:
         admission = self._truth.admit(
             request,
             connection=connection.number,
@@ -140,6 +160,11 @@ class Server:
 
     def _admit_websocket(self, connection: _Connection, request: Request, number: int) -> None:
         self._truth.admit(request, connection=connection.number, number=number, hazard=hazards.Hazard.WS)
+
+
+def _agreed_on_http2(writer: asyncio.StreamWriter) -> bool:
+    session = writer.get_extra_info("ssl_object")
+    return session is not None and session.selected_alpn_protocol() == "h2"
 
 
 class _Connection:

@@ -39,10 +39,11 @@ def ensure(directory: Path) -> TlsFiles:
     return files
 
 
-def server_context(files: TlsFiles) -> ssl.SSLContext:
+def server_context(files: TlsFiles, *, http2: bool = False) -> ssl.SSLContext:
+    """With `http2` the client may agree upon HTTP/2 (ALPN), and need not."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(files.leaf, files.key)
-    context.set_alpn_protocols(["http/1.1"])
+    context.set_alpn_protocols(["h2", "http/1.1"] if http2 else ["http/1.1"])
     return context
 
 
