@@ -1,6 +1,7 @@
 """Brings a database to the schema that this program knows, and refuses one that it does not know.
 
-A revision is written once and never changed afterwards. Nothing here may lose a row: a revision that would is a defect.
+A revision is written once and never changed afterwards; `tools/freeze_ledger.py` keeps a ledger of it for the tests.
+Nothing here may lose a row: a revision that would is a defect.
 alembic is loaded only when there is something to do, since most openings find the schema as it should be.
 """
 
