@@ -130,7 +130,7 @@ def _attempted(receipt: Receipt) -> Iterator[str]:
     if len(collateral) > _SHOWN:
         yield from _fact("also left", f"and {len(collateral) - _SHOWN} more")
     for one in attempted.websockets[:_SHOWN]:
-        counted = f"{one.messages_out} messages out, {one.messages_in} in"
+        counted = f"messages {one.messages_out} out, {one.messages_in} in"
         yield from _fact("websocket", f"{one.name}: {one.url}, {counted}; {one.ended}")
     for refused in attempted.refused_writes[:_SHOWN]:
         yield from _fact("refused", refused)

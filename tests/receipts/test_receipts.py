@@ -39,7 +39,7 @@ from receipt_making import (
 )
 
 from executor.model.admission import Refusal
-from executor.model.ending import Ending, code
+from executor.model.ending import Ending, WebSocketHeld, code
 from executor.model.operation import Disposition, EventRecord, Policy
 from executor.model.reasons import Halt, NotSent, Unsure
 from executor.model.transitions import Dispatch, Outcome, Permission, State, Transmission, illegal
@@ -116,6 +116,25 @@ def test_the_collateral_of_a_run_is_listed() -> None:
         ("save draft", "supporting", "13"),
     ]
     assert "save draft" in render_text(made)
+
+
+def test_a_websocket_is_named_as_a_blind_spot() -> None:
+    held = WebSocketHeld(
+        sequence=2,
+        at=lost().started_at,
+        name="presence",
+        url="https://notes.example/live?room=5ec2e7",
+        messages_out=1,
+        messages_in=3,
+        ended="closed by the gate",
+    )
+    made = receipt(UNKNOWN, lost(websockets=(held,)))
+    assert [(one.name, one.url, one.messages_out) for one in made.attempted.websockets] == [
+        ("presence", "https://notes.example/live", 1)
+    ]
+    assert any("1 message of the page over the WebSocket presence" in line for line in made.unknown)
+    text = " ".join(render_text(made).split())
+    assert "presence: https://notes.example/live, messages 1 out, 3 in; closed by the gate" in text
 
 
 def test_published_names_the_item_and_needs_no_owner() -> None:
