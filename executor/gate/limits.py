@@ -65,6 +65,8 @@ class Limits:
     connections of HTTP/1.1 carry a page as fast at half the processor time. 0: wherever a site has it; inf: never."""
     http2_streams: int = 100
     """Requests at once on one connection of HTTP/2: what sites allow by default (nginx 128, Apache 100)."""
+    http1_reads: int = 24
+    """Reads at once over HTTP/1.1 from one site: four times what a browser asks for that speaks it itself."""
     http2_ping_s: float = 2.0
     """For the site's end of a connection that was idle to say that it is still there, before a document goes over it.
     """

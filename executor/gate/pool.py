@@ -35,6 +35,7 @@ class Pool:
         self._routes = routes
         self._limits = limits
         self._idle: dict[Site, list[Upstream]] = {}
+        self._slots: dict[Site, asyncio.Semaphore] = {}
         self._shared: dict[Site, Http2Upstream] = {}
         self._dials: dict[Site, asyncio.Task[Ask]] = {}
         self._reading: set[asyncio.Task[None]] = set()
@@ -62,31 +63,48 @@ class Pool:
         shared = self._usable(site)
         if shared is not None and shared.quiet_s > max_idle_s and not await shared.is_there():
             shared.close()
-            shared = self._usable(site)
-        if shared is not None:
-            return Http2Ask(shared)
-        idle = self._idle.get(site, [])
-        while idle:
-            upstream = idle.pop()
-            if upstream.reusable and time.monotonic() - upstream.idle_since <= max_idle_s:
-                return self._ask(upstream)
-            upstream.stream.close()
-        return await self.renewed(site)
+        return await self._next(site, max_idle_s=max_idle_s)
 
     async def renewed(self, site: Site) -> Ask:
         """The shared connection, which others have found alive since, or a fresh connection. Raises `ConnectFailed`."""
-        if (shared := self._usable(site)) is not None:
-            return Http2Ask(shared)
-        if not self.protocols.speaks_http2(site.host, site.port):
-            return await self._dial(site)
-        # The site will most likely speak HTTP/2 again: one connection for all who wait for it.
-        dialling = self._dials.get(site)
-        if dialling is None:
-            dialling = self._dials[site] = asyncio.get_running_loop().create_task(self._dial(site))
-            dialling.add_done_callback(lambda done: self._dialled(site, done))
-            return await asyncio.shield(dialling)
-        await asyncio.shield(dialling)
-        return await self.renewed(site)
+        return await self._next(site, max_idle_s=None)
+
+    async def _next(self, site: Site, *, max_idle_s: float | None) -> Ask:
+        while (shared := self._usable(site)) is None:
+            if not self.protocols.speaks_http2(site.host, site.port):
+                return await self._over_http1(site, max_idle_s)
+            # The site will most likely speak HTTP/2 again: one connection for all who wait for it.
+            dialling = self._dials.get(site)
+            if dialling is None:
+                dialling = self._dials[site] = asyncio.get_running_loop().create_task(self._dial(site))
+                dialling.add_done_callback(lambda done: self._dialled(site, done))
+                return await asyncio.shield(dialling)
+            await asyncio.shield(dialling)
+        return Http2Ask(shared)
+
+    async def _over_http1(self, site: Site, max_idle_s: float | None) -> Ask:
+        """Over an idle connection or a fresh one, on which the site may still turn out to speak HTTP/2. A browser of
+        HTTP/1.1 opens six at most; one that was offered HTTP/2 would have a hundred of a site that no longer has it."""
+        slots = self._slots.setdefault(site, asyncio.Semaphore(self._limits.http1_reads))
+        await slots.acquire()
+        ask: Ask | None = None
+        try:
+            idle = self._idle.get(site, []) if max_idle_s is not None else []
+            while idle and ask is None:
+                upstream = idle.pop()
+                if upstream.reusable and time.monotonic() - upstream.idle_since <= (max_idle_s or 0.0):
+                    ask = Http1Ask(upstream, self._give_back)
+                else:
+                    upstream.stream.close()
+            if ask is None:
+                shared = self._usable(site)
+                ask = Http2Ask(shared) if shared is not None else await self._dial(site)
+        finally:
+            if isinstance(ask, Http1Ask):
+                ask.on_release = slots.release
+            else:
+                slots.release()
+        return ask
 
     def _dialled(self, site: Site, done: asyncio.Task[Ask]) -> None:
         self._dials.pop(site, None)
@@ -99,7 +117,7 @@ class Pool:
         speaks_http2 = dialled.protocol == HTTP_2[0]
         self.protocols.learn(site.host, site.port, http2=speaks_http2)
         if not speaks_http2:
-            return self._ask(Upstream(dialled.stream, site, self._limits))
+            return Http1Ask(Upstream(dialled.stream, site, self._limits), self._give_back)
         shared = Http2Upstream(dialled.stream, site, self._limits)
         if (other := self._usable(site)) is not None:
             # Dialled at the same time, before anything was known of the site.
@@ -129,9 +147,6 @@ class Pool:
             del self._shared[site]
             return None
         return shared
-
-    def _ask(self, upstream: Upstream) -> Http1Ask:
-        return Http1Ask(upstream, self._give_back)
 
     def _give_back(self, upstream: Upstream) -> None:
         idle = self._idle.setdefault(upstream.site, [])

@@ -197,6 +197,8 @@ class Http1Ask:
 
     def __init__(self, upstream: Upstream, give_back: Callable[[Upstream], None]) -> None:
         self.reused = upstream.used
+        self.on_release: Callable[[], None] | None = None
+        """Called once, when it is over."""
         self._upstream = upstream
         self._give_back = give_back
 
@@ -225,3 +227,6 @@ class Http1Ask:
             self._give_back(self._upstream)
         else:
             self._upstream.stream.close()
+        if self.on_release is not None:
+            self.on_release()
+            self.on_release = None

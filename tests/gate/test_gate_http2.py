@@ -411,7 +411,18 @@ async def test_a_dead_connection_is_found_before_a_document_goes_over_it(http2_o
     assert [(one.path, one.connection) for one in http2_origin.seen] == [("/first", 1), ("/second", 2)]
 
 
-async def test_a_record_of_one_request_per_connection_is_kept_for_http_1(tls_origin, far_gate, client_of) -> None:
+async def test_a_site_that_no_longer_speaks_it_is_not_asked_for_a_hundred_connections(
+    tls_origin, far_gate, client_of
+) -> None:
+    client = await client_of(await far_gate(tls_origin, http1_reads=4), tls_origin)
+    got = await asyncio.gather(*(client.ask("GET", f"/{number}", dest="image") for number in range(60)))
+    assert [one.body for one in got] == [b"ok"] * 60
+    assert len(tls_origin.seen) == 60
+    # One more may have been dialled before it was known.
+    assert tls_origin.connections <= 5
+
+
+async def test_over_http_1_too_only_a_subresource_is_sent_once_more(tls_origin, far_gate, client_of) -> None:
     """A site that died on reuse over HTTP/1.1 while the browser speaks HTTP/2: the same rule."""
 
     def dying(arrived: Arrived, line: Http1Line) -> None:
