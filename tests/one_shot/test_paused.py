@@ -143,7 +143,7 @@ async def _paused(desk: Desk, executor: Executor, worker: Child, operation: str,
     assert (await executor.events(operation))[: len(history)] == history, pause
     if settled != IDLE:
         assert now.standing is standing, pause
-    if settled == NOT_SENT:
+    if pause.settled == NOT_SENT:
         assert now.reason is not None
         assert now.reason.code == f"not_sent:{NotSent.LEASE_LOST}", pause
     for stop in await executor.stops():
