@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import json
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
 import pytest
+from gate_support import RecordingDoor, rules_for
 from hypothesis import given
 from hypothesis import strategies as st
 
 from executor.gate.rules import Kind, Phase, Reason, Rules, decide
 from executor.gate.wire_log import WireLog
 from flows import graphql
+from flows.bodies import Upload
 from flows.effect import Effect, Read, Write
 from flows.wire import OutgoingRequest
 
 SITE = "https://site.example"
+FORM = "application/x-www-form-urlencoded"
 QUERY = "query Mine { notices { id } }"
 PUBLISH = "mutation Publish { publishNotice { id } }"
 
@@ -161,3 +166,57 @@ def test_what_passes_as_a_read_holds_no_mutation(text: str, name: str | None, ba
     request = ask("/graphql", [value] if batch else value)
     if decide(Phase.READ_ONLY, RULES, request).kind is Kind.READ:
         assert all(call.kinds == {"query"} and not call.mutations for call in request.graphql)
+
+
+# On real sockets
+
+
+async def test_passes_once_for_each_of_the_budget_however_many_ask_at_once(origin, make_gate, connect) -> None:
+    query = Read(name="query", path="/graphql", matches=graphql.is_query)
+    gate = await make_gate(origin, Phase.READ_ONLY, rules=rules_for(origin, reads=(query,), read_budget=3))
+    clients = [await connect(gate, origin.url) for _ in range(6)]
+    body = json.dumps({"query": QUERY}).encode()
+    answers = await asyncio.gather(
+        *(one.ask("POST", "/graphql", body, Content_Type="application/json") for one in clients)
+    )
+    assert sorted(answer.status for answer in answers)[:3] == [200] * 3
+    assert [answer.interlock for answer in answers].count("read_budget_spent") == 3
+    refused = await clients[0].ask(
+        "POST", "/graphql", json.dumps({"query": PUBLISH}).encode(), Content_Type="application/json"
+    )
+    assert refused.interlock == "write_in_read_only"
+    assert [(one.method, one.target) for one in origin.seen] == [("POST", "/graphql")] * 3
+    assert [entry.write for entry in gate.log if entry.kind is Kind.READ and entry.bytes_out] == ["query"] * 3
+
+
+async def test_a_large_form_is_read_by_its_fields_and_the_digests_of_its_files(origin, make_gate, connect) -> None:
+    file = b"x" * 5000
+    seen = []
+
+    def publishes(request: OutgoingRequest) -> bool:
+        seen.append((request.body, request.body_size, request.form.upload("image")))
+        return request.form.get("do") == "publish"
+
+    effect = Effect(name="p", method="POST", path="/publish", matches=publishes, material=lambda request: {})
+    door = RecordingDoor()
+    gate = await make_gate(
+        origin, Phase.ARMED, rules=rules_for(origin, effect=effect, supporting=()), door=door, readable_bytes=1000
+    )
+    client = await connect(gate, origin.url)
+    body = (
+        b'--b\r\nContent-Disposition: form-data; name="do"\r\n\r\npublish\r\n'
+        b'--b\r\nContent-Disposition: form-data; name="image"; filename="a.png"\r\nContent-Type: image/png\r\n\r\n'
+        + file
+        + b"\r\n--b--\r\n"
+    )
+    answer = await client.ask("POST", "/publish", body, Content_Type="multipart/form-data; boundary=b")
+    assert answer.status == 200
+    upload = Upload("image", "a.png", "image/png", 5000, hashlib.sha256(file).hexdigest())
+    assert seen[0] == (b"", len(body), upload)
+    assert [one.body for one in origin.seen] == [body]
+    for broken in (body[:-6], body.replace(b"--b--", b"--b-x")):
+        got = await client.ask("POST", "/publish", broken, Content_Type="multipart/form-data; boundary=b")
+        assert got.interlock == "body_unreadable"
+    other = await client.ask("POST", "/publish", b"do=publish&a=" + file, Content_Type=FORM)
+    assert other.interlock == "body_unreadable"
+    assert len(door.candidates) == 1
