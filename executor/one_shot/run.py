@@ -155,6 +155,7 @@ def gate_limits(settings: Settings) -> Limits:
         body_s=settings.body_s,
         connect_s=settings.connect_s,
         tls_s=settings.connect_s,
+        proxy_s=settings.connect_s,
     )
 
 
