@@ -23,7 +23,7 @@ async def record_wait(run: Run, ending: Ending) -> None:
         return
     halted = HaltedRun(
         reason=ending.coded_reason(),
-        left_writes=bool(ending.left),
+        left_writes=bool(ending.left) or any(one.messages_out for one in ending.websockets),
         site_unavailable=run.trouble.unavailable,
         retry_after_s=run.trouble.retry_after_s,
     )
