@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import shlex
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from executor.browser.arguments import command_line, launch_arguments, remote_arguments, shortcomings
 from executor.browser.engines import FIREFOX_PREFS, EndpointKind, Engine, context_options, launch_options
+from executor.browser.finding import BrowserMissing, Machine, find_engine
 from executor.browser.remote import GatePorts, Remote, kept_authority
+from executor.cli.main import app
 from executor.errors import BadInput, NotReady
 from executor.gate.listening import Listener
 from executor.settings import Settings
@@ -141,6 +146,28 @@ async def test_gates_take_the_port_that_was_used_longest_ago() -> None:
         again = Listener(serve, connections=1, ports=(free,))
         again.start()
         await again.close()
+
+
+def test_the_command_line_prints_it_for_the_key_that_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INTERLOCK_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("INTERLOCK_KEY_FOLDER", str(tmp_path / "keys"))
+    said = CliRunner().invoke(app, ["browser", "arguments", "--json"])
+    assert said.exit_code == 0, said.output
+    printed = json.loads(said.output)
+    wanted = remote_arguments(spki=kept_authority(tmp_path / "keys").spki, gates_at="127.0.0.1")
+    assert printed["arguments"] == wanted
+    assert shortcomings(shlex.split(printed["command"]), wanted) == ()
+
+
+@pytest.mark.parametrize("engine", [Engine.FIREFOX, Engine.WEBKIT])
+def test_an_engine_that_is_not_there_is_named_with_the_command_for_it(engine: Engine, tmp_path: Path) -> None:
+    bare = Machine(
+        environment={"PATH": "", "PLAYWRIGHT_BROWSERS_PATH": str(tmp_path)}, python=Path(sys.executable), system="linux"
+    )
+    with pytest.raises(BrowserMissing, match=f"interlock browser install --engine {engine.value}"):
+        find_engine(engine, machine=bare)
+    with pytest.raises(BrowserMissing, match="INTERLOCK_BROWSER names"):
+        find_engine(engine, tmp_path / "none", machine=bare)
 
 
 @pytest.mark.parametrize("engine", Engine)
