@@ -71,7 +71,7 @@ class Frames:
                     raise Flood("a GOAWAY of absurd size")
                 if end > size:
                     break
-                self._count()
+                self.count()
                 passed.append(data[start:position])
                 start = end
                 if length >= 8:
@@ -80,9 +80,9 @@ class Frames:
             elif kind in (_HEADERS, _CONTINUATION):
                 self.in_head = not flags & _END_HEADERS
                 if kind == _CONTINUATION:
-                    self._count()
+                    self.count()
             elif kind != _DATA or (not length and not flags & _END_STREAM):
-                self._count()
+                self.count()
             position = end
         if position >= size:
             self._skip = position - size
@@ -95,7 +95,8 @@ class Frames:
         passed.append(data[start:position])
         return b"".join(passed)
 
-    def _count(self) -> None:
+    def count(self) -> None:
+        """One more that carries nothing. Raises `Flood`."""
         self._left_calls -= 1
         if self._left_calls >= 0:
             return

@@ -136,6 +136,7 @@ class Http2Connection:
                     stream.heard, stream.head = True, event.headers
                     stream.wake_reader()
             case InformationalResponseReceived():
+                self._frames.count()
                 if (stream := self.streams.get(event.stream_id)) is not None:
                     stream.heard = True
             case StreamEnded():
@@ -234,14 +235,20 @@ class Http2Connection:
         if self.is_full:
             self._blocked[stream.number] = stream
             return False
+        size = 0
         try:
-            room = self._h2.local_flow_control_window(stream.number)
-            size = min(len(stream.waiting), room, self._h2.max_outbound_frame_size)
-            if size <= 0 < len(stream.waiting):
-                self._blocked[stream.number] = stream
-                return False
-            last = stream.ending and size == len(stream.waiting)
-            self._h2.send_data(stream.number, bytes(stream.waiting[:size]), end_stream=last)
+            if stream.waiting:
+                # Below 0 when the other side made its windows smaller (RFC 9113 section 6.9.2).
+                room = self._h2.local_flow_control_window(stream.number)
+                size = min(len(stream.waiting), room, self._h2.max_outbound_frame_size)
+                if size <= 0:
+                    self._blocked[stream.number] = stream
+                    return False
+                last = stream.ending and size == len(stream.waiting)
+                self._h2.send_data(stream.number, bytes(stream.waiting[:size]), end_stream=last)
+            else:
+                last = True
+                self._h2.end_stream(stream.number)
         except ProtocolError:
             self._closed_under_us(stream)
             return False

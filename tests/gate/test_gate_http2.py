@@ -12,6 +12,7 @@ from gate_origin import OK, Arrived, answering
 from gate_origin import Line as Http1Line
 from gate_support import RecordingDoor
 from h2.errors import ErrorCodes
+from h2.settings import SettingCodes
 from http2_parts import Http2Origin, Line
 
 from executor.gate.port import Hang
@@ -249,6 +250,35 @@ async def test_a_body_that_nobody_takes_stops_the_site(http2_origin, far_gate, c
     client.protocol.reset_stream(large)
     client.flush()
     await http2_origin.until(lambda: "/large" in http2_origin.given_up)
+
+
+async def test_windows_that_are_closed_behind_what_was_sent(http2_origin, far_gate, client_of) -> None:
+    """Nothing is sent then but the end, which takes no room."""
+    held: list[Line] = []
+
+    def begin(line: Line) -> None:
+        held.append(line)
+        line.head()
+        for _ in range(2):
+            line.data(b"x" * 15_000)
+
+    http2_origin.behaviours = {"/ends": begin, "/goes-on": begin}
+    client = await client_of(await far_gate(http2_origin), http2_origin)
+    client.takes = False
+    ends, goes_on = (client.begin(client.fields("GET", path)) for path in ("/ends", "/goes-on"))
+    await client.until(lambda: all(len(client.asked[one].body) == 30_000 for one in (ends, goes_on)))
+    client.protocol.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 30_000})
+    client.flush()
+    assert (await client.ask("HEAD", "/after-the-settings")).status == 200
+    first, second = sorted(held, key=lambda line: line.came.path)
+    first.data(b"", end=True)
+    second.data(b"y", end=True)
+    assert (await client.answer(ends)).whole
+    assert not client.asked[goes_on].ended
+    client.protocol.increment_flow_control_window(40_000, goes_on)
+    client.protocol.increment_flow_control_window(40_000)
+    client.flush()
+    assert (await client.answer(goes_on)).body.endswith(b"xy")
 
 
 async def test_a_large_upload_and_a_large_answer_pass_whole(http2_origin, far_gate, client_of) -> None:

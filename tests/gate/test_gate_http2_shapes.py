@@ -316,6 +316,11 @@ def cut(line: Line) -> None:
     line.reset(ErrorCodes.INTERNAL_ERROR)
 
 
+def hints(line: Line) -> None:
+    for _ in range(1200):
+        line.head(status=b"103")
+
+
 def push(line: Line) -> None:
     line.raw(frame(5, 4, line.came.stream, b"\0\0\0\x02\x82\x87\x84\x41\x01a"))
 
@@ -340,6 +345,7 @@ NO_ANSWER: dict[str, Callable[[Line], None]] = {
     "end of the connection": lambda line: line.writer.close(),
     "silence": lambda line: None,
     "flood": lambda line: line.raw(frame(6, 0, 0, b"12345678") * 1200),
+    "endless hints": hints,
     "no new streams": lambda line: line.raw(
         frame(4, 0, 0, b"\0\x03\0\0\0\0") + frame(3, 0, line.came.stream, b"\0\0\0\x02")
     ),
