@@ -79,7 +79,7 @@ def turns(desk: Desk) -> dict[str, str]:
 
 
 @databases(always="sqlite", long="postgresql")
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_three_workers_publish_each_once_and_never_two_as_one_account(shared_desk: Desk) -> None:
     desk = shared_desk
     async with desk.executor() as executor:
@@ -98,7 +98,7 @@ async def test_three_workers_publish_each_once_and_never_two_as_one_account(shar
     assert not any("Notice" in str(line) for line in said), "something of a payload is in the progress"
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_a_signal_drains_and_another_worker_goes_on(desk: Desk) -> None:
     for account in ACCOUNTS:
         desk.sign_in(account)
@@ -128,7 +128,7 @@ async def test_a_signal_drains_and_another_worker_goes_on(desk: Desk) -> None:
 
 
 @databases(always="postgresql", long="sqlite")
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 async def test_a_worker_that_is_killed_leaves_the_rest_to_another(shared_desk: Desk) -> None:
     desk = shared_desk
     short = {"lease_s": 15.0, "write_within_s": 4.0, "worker_recover_s": 2.0, "worker_poll_s": 0.2, "halt_wait_s": 1.0}
