@@ -413,7 +413,7 @@ values = st.binary(max_size=12) | st.sampled_from([b"GET", b"/", b"site.example"
 
 
 @given(st.lists(st.tuples(names, values), max_size=8))
-@settings(max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_whatever_fields_come_a_head_holds_no_line_and_names_its_tunnel(fields: list[Field]) -> None:
     good = [(b":method", b"GET"), (b":scheme", b"https"), (b":authority", b"site.example"), (b":path", b"/")]
     for given_fields in (fields, [*good, *fields]):
@@ -432,7 +432,7 @@ def test_whatever_fields_come_a_head_holds_no_line_and_names_its_tunnel(fields: 
 
 
 @given(st.lists(st.tuples(st.sampled_from([0, 1, 6, 7, 9]), st.binary(max_size=30)), max_size=8), st.data())
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_frames_pass_unchanged_however_they_are_cut(sent: list[tuple[int, bytes]], data: st.DataObject) -> None:
     whole = PREFACE + b"".join(frame(kind, 4, 1, payload) for kind, payload in sent)
     wanted = PREFACE + b"".join(frame(kind, 4, 1, payload) for kind, payload in sent if kind != 7)
@@ -454,7 +454,7 @@ heads = st.lists(
 
 
 @given(st.lists(st.tuples(heads, st.lists(st.integers(0, 70_000), max_size=3)), max_size=8))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_heads_are_read_as_they_were_written(sent: list[tuple[list[Field], list[int]]]) -> None:
     """By another implementation of HPACK, whose table must have stayed the same as ours through it all."""
     encoder, decoder = HeadEncoder(), Decoder()
