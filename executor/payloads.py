@@ -55,4 +55,5 @@ def for_the_flow(operation: Operation, flow: Flow[Any]) -> vocabulary.Intent[Any
         account=intent.account,
         payload=parse_payload(flow, intent.payload),
         reference=operation.id,
+        key=operation.provider_key,
     )

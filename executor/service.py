@@ -19,7 +19,7 @@ from executor.browser.identities import Identities
 from executor.browser.pool import BrowserPool, Wear
 from executor.browser.sessions import BrowserHost
 from executor.browser.signing_in import sign_in
-from executor.errors import BadInput, Exit, InterlockError, NotReady
+from executor.errors import BadInput, InterlockError, NotReady
 from executor.gate.dialling import Routes
 from executor.ledger.anchor import Anchor
 from executor.ledger.ledger import AccountBusy, Due, Proposed
@@ -164,7 +164,7 @@ class Executor:
             return await self.ledger.propose(
                 intent,
                 flow=binding,
-                policy=Policy.ABSOLUTE,
+                policy=found.contract.policy,
                 by=by,
                 provider_key=provider_key(intent.identity) if found.contract.key is not None else None,
             )
@@ -180,11 +180,20 @@ class Executor:
         by: Actor,
         fingerprint: str,
         valid_for_s: float | None = None,
+        attempts: int = 1,
         meant: bool = False,
         why: str = "",
     ) -> Approval:
-        """Approve exactly what is there, for the flow's code as it is now (B1)."""
+        """Approve exactly what is there, for the flow's code as it is now (B1). `attempts` is how many runs of it the
+        approval allows; more than one means something under the policy `idempotent` alone."""
         found = await self.operation(operation)
+        if attempts < 1:
+            raise BadInput("An approval allows at least one attempt; give 1 or more.")
+        if attempts > 1 and found.policy is not Policy.IDEMPOTENT:
+            raise BadInput(
+                f"{found.id} has the policy {found.policy.value}: an approval of it allows one attempt. Only where the "
+                "site honours a key (the policy idempotent) may one approval allow more."
+            )
         if valid_for_s is not None and not 0 < valid_for_s <= LONGEST_APPROVAL_S:
             raise BadInput("An approval is valid for some time and at most a year; give a positive number of seconds.")
         flow = self._flow(found.flow.name)
@@ -194,7 +203,9 @@ class Executor:
             flow=self._binding(found.flow.name, flow),
             fingerprint=fingerprint,
             valid_for_s=valid_for_s or self._settings_for(found).approval_s,
+            attempts=attempts,
             meant=meant,
+            key=flow.contract.key,
             why=why,
         )
 
@@ -206,13 +217,16 @@ class Executor:
         """Run one operation once. What happens in the run is in what it returns, never in an exception; a browser that
         is missing or a ledger that is gone is raised, before anything is dispatched.
 
+        An operation that was dispatched before is refused, unless the provider's key makes another attempt safe (the
+        policy `idempotent`). Nothing but this call makes one.
+
         Cancelling it before the gesture halts the run; after the gesture it waits for the run to end by its own
         deadlines. In both cases the receipt is written, and only then is CancelledError raised.
         """
         found = await self.operation(operation)
         flow = self._flow(found.flow.name)
         binding = self._binding(found.flow.name, flow)
-        refused = refusal(await self.ledger.admission(found.id, binding))
+        refused = refusal(await self.ledger.admission(found.id, binding, key=flow.contract.key))
         if refused is not None:
             # Refused before a browser is started. The note is what a second run leaves behind.
             await self.ledger.note(
@@ -220,9 +234,13 @@ class Executor:
                 kind="refused",
                 by=by,
                 why=refused.sentence,
-                data={"reason": refused.reason.value, "because": list(refused.because)},
+                data={
+                    "reason": refused.reason.value,
+                    "because": list(refused.because),
+                    "retry": refused.retry.value if refused.retry is not None else None,
+                },
             )
-            return await self._last_step.take(found.id, None, Exit.REFUSED)
+            return await self._last_step.take(found.id, None, refused)
         shown = self.settings.headed if headed is None else headed
         cancelled = asyncio.Event()
         return await _to_the_end(self._attended(found, by, shown, cancelled=cancelled), cancelled)

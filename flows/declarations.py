@@ -12,11 +12,12 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from flows.effect import AbsenceGuarantee, ClientKey, Contract, Effect, Read, WebSocket, Write
+from flows.effect import AbsenceGuarantee, ClientKey, Contract, Effect, Policy, Read, WebSocket, Write
 from flows.flow import DialogRule, Flow, Payload, View
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _METHOD = re.compile(r"[A-Z]+")
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z\[\]-]+")
 _REQUIRED: tuple[tuple[str, type, str], ...] = (
     ("name", str, 'a name such as "my-site"'),
     ("version", str, 'a version such as "1"'),
@@ -192,16 +193,34 @@ def _contract(flow: type[Flow[Any]]) -> Iterator[str]:
     if not 0 <= contract.trailing_s < math.inf:
         yield "has a contract whose trailing_s is no time of 0 s or more"
     if contract.key is not None:
-        yield from _key(contract.key, set(flow.payload_model.model_fields))
+        yield from _key(contract.key, set(flow.payload_model.model_fields) - set(flow.immaterial))
+    yield from _policy(flow)
+
+
+def _policy(flow: type[Flow[Any]]) -> Iterator[str]:
+    if not _is_policy(flow.contract.policy):
+        yield f"has a contract whose policy is {flow.contract.policy!r}: use flows.effect.Policy"
+    if flow.contract.policy is not Policy.IDEMPOTENT:
+        return
+    if flow.contract.key is None:
+        yield "has the policy idempotent and no client key: only a key that the site honours makes repetition safe"
+    if keyless := [write.name for write in flow.supporting + flow.trailing if write.may_cause_effect]:
+        yield f"has the policy idempotent and the write {keyless[0]!r}, which may cause the effect without the key"
 
 
 def _key(key: ClientKey, fields: set[str]) -> Iterator[str]:
     if (key.header is None) == (key.field is None):
         yield "has a client key that names not exactly one of header and field"
-    if not key.lifetime_s > 0 or key.attempts < 1:
+    elif not _TOKEN.fullmatch(key.header if key.header is not None else key.field or ""):
+        yield "has a client key in a header or field whose name is no name"
+    if not 0 < key.lifetime_s < math.inf or key.attempts < 1:
         yield "has a client key without a lifetime or without an attempt"
+    if not 0 <= key.margin_s < key.lifetime_s:
+        yield "has a client key whose margin_s is not below its lifetime, so it could never be sent again"
+    if not key.scope.strip():
+        yield "does not say in its client key for what the site remembers it (scope)"
     if unknown := sorted(set(key.same_fields) - fields):
-        yield f"has a client key that holds {', '.join(unknown)} fixed, and the payload has no such field"
+        yield f"has a client key that holds {', '.join(unknown)} fixed, and the payload has no such material field"
 
 
 def _source(flow: type[Flow[Any]]) -> Iterator[str]:
@@ -229,6 +248,11 @@ _CHECKS: tuple[Callable[[type[Flow[Any]]], Iterator[str]], ...] = (
     _source,
     _constructor,
 )
+
+
+def _is_policy(value: object) -> bool:
+    """Whether a value that is declared as a policy is one."""
+    return isinstance(value, Policy)
 
 
 def _callable(value: object) -> bool:

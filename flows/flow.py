@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from playwright.async_api import Locator
 from pydantic import BaseModel, ConfigDict
 
-from flows.effect import Contract, Effect, Material, Read, WebSocket, Write
+from flows.effect import ClientKey, Contract, Effect, Material, Read, WebSocket, Write
 from flows.observations import Observation
 from flows.pages import ComposerPage, ReadOnlyPage
 from flows.wire import origin_of, origin_of_url
@@ -46,6 +46,9 @@ class Intent(Generic[P]):
     account: str
     payload: P
     reference: str
+    key: str | None = None
+    """The idempotency key of this intent, the same for every attempt; None where the contract has no `key`. `prepare`
+    puts it where the page takes it from; the gate compares what leaves with it and changes nothing."""
 
     @property
     def origin(self) -> str:
@@ -284,7 +287,8 @@ def describe(flow: type[Flow[Any]]) -> Mapping[str, object]:
             "undo": contract.undo.value,
             "undo_instructions": contract.undo_instructions,
             "absence": contract.absence and contract.absence.statement,
-            "client_key": contract.key and contract.key.scope,
+            "policy": contract.policy.value,
+            "client_key": contract.key and _client_key(contract.key),
             "look_before": contract.look_before,
             "look_after": contract.look_after,
             "effect_window_s": contract.effect_window_s,
@@ -292,6 +296,17 @@ def describe(flow: type[Flow[Any]]) -> Mapping[str, object]:
             "notes": list(contract.notes),
         },
         "session_cookies": list(flow.session_cookies),
+    }
+
+
+def _client_key(key: ClientKey) -> Mapping[str, object]:
+    return {
+        "carried_in": f"header {key.header}" if key.header is not None else f"field {key.field}",
+        "scope": key.scope,
+        "lifetime_s": key.lifetime_s,
+        "margin_s": key.margin_s,
+        "attempts": key.attempts,
+        "same_fields": list(key.same_fields),
     }
 
 

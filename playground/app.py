@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from playground import assets, hazards
 from playground.api_shapes import ApiShapes
 from playground.composers import Composers
+from playground.keyed import Keyed
 from playground.messages import (
     SESSION_COOKIE,
     BadBody,
@@ -73,6 +74,7 @@ class App:
             *(self._route(*route) for route in Shapes(truth, pages).routes()),
             *(self._route(*route) for route in ApiShapes(truth, pages).routes()),
             *(self._route(*route) for route in Live(truth, pages).routes()),
+            *(self._route(*route) for route in Keyed(truth, pages).routes()),
         ]
 
     @staticmethod

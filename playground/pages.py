@@ -39,6 +39,7 @@ COMPOSERS = (
     ("nested", "Frames in frames", "The whole composer lies two frames down."),
     ("link", "Publish by link", "Saves while you type; a plain link publishes."),
     ("live", "Live presence", "Shows who else is writing, over a WebSocket."),
+    ("keyed", "Client key", "The same key again makes no second notice."),
 )
 
 

@@ -129,6 +129,9 @@ def approve(
     valid_for: Annotated[
         float | None, typer.Option("--valid-for", metavar="SECONDS", help="How long it is good; a day without it.")
     ] = None,
+    attempts: Annotated[
+        int, typer.Option("--attempts", metavar="N", help="Runs that it allows; more than 1 needs a key of the site.")
+    ] = 1,
     why: Annotated[str, typer.Option("--why", help="The reason, for the record.")] = "",
     as_json: AsJson = False,
 ) -> None:
@@ -140,10 +143,18 @@ def approve(
             found = await service.operation(operation)
             _show_what_is_approved(found)
             _warn_of_the_deadline(found)
+            if attempts > 1:
+                err().print(f"It may be run up to {attempts} times, each with the same key.", soft_wrap=True)
             if not yes and not _agreed():
                 raise NotAllowed(f"Nothing was approved. {found.id} stays as it is.")
             return await service.approve(
-                found.id, by=by, fingerprint=found.fingerprint, valid_for_s=valid_for, meant=meant, why=why
+                found.id,
+                by=by,
+                fingerprint=found.fingerprint,
+                valid_for_s=valid_for,
+                attempts=attempts,
+                meant=meant,
+                why=why,
             )
 
     approval = run(work())
@@ -155,6 +166,7 @@ def approve(
                 "by": str(approval.by),
                 "expires": approval.expires.isoformat(),
                 "fingerprint": approval.fingerprint,
+                "attempts": approval.attempts,
             }
         )
     else:
@@ -178,6 +190,7 @@ def _show_what_is_approved(operation: Operation) -> None:
         ("flow", f"{operation.flow.name} {operation.flow.version}"),
         ("proposed by", operation.proposed_by),
         ("deadline", intent.deadline.isoformat() if intent.deadline else "none"),
+        ("policy", operation.policy.value),
         *((f"material {name}", _shown(part)) for name, part in intent.material.items()),
         *((f"immaterial {name}", _shown(part)) for name, part in intent.payload.items() if name not in intent.material),
         ("fingerprint", operation.fingerprint),

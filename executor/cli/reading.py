@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from executor.ledger.ledger import Waiting
     from executor.model.operation import EventRecord, Operation, Stop
     from executor.receipts import Receipt
+    from executor.receipts.schema import Retry
 
 STYLES = {"succeeded": "green", "accepted": "cyan", "unknown": "bold yellow", "rejected": "red", "started": "yellow"}
 
@@ -62,21 +63,24 @@ def list_operations(
 def show(operation: OperationId, as_json: AsJson = False) -> None:
     """Show one operation: its three dimensions, what crossed the wire, and every event."""
 
-    async def work() -> tuple[Operation, Sequence[EventRecord], Sequence[Stop], Sequence[Waiting]]:
+    async def work() -> tuple[Operation, Sequence[EventRecord], Sequence[Stop], Sequence[Waiting], Retry]:
         async with executor() as service:
             found = await service.operation(operation)
-            return found, await service.events(found.id), await service.stops(), await service.ledger.waiting()
+            retry = (await service.receipt(found.id)).retry
+            events, stops = await service.events(found.id), await service.stops()
+            return found, events, stops, await service.ledger.waiting(), retry
 
-    found, events, stops, waiting = run(work())
+    found, events, stops, waiting, retry = run(work())
     wait = next((one for one in waiting if one.operation == found.id), None)
     if as_json:
-        print_json({**plain(found), **_held(found, stops, wait), "events": [_event(one) for one in events]})
+        more = {**_held(found, stops, wait), "retry": retry.model_dump(mode="json")}
+        print_json({**plain(found), **more, "events": [_event(one) for one in events]})
         return
     console = out()
     facts = Table(box=None, show_header=False, pad_edge=False)
     facts.add_column(style="bold", no_wrap=True)
     facts.add_column(overflow="fold")
-    for label, value in (*_facts(found), *_holding(found, stops, wait)):
+    for label, value in (*_facts(found), *_further(retry), *_holding(found, stops, wait)):
         facts.add_row(label, cell(value, STYLES.get(value, "")))
     console.print(facts)
     console.print()
@@ -182,6 +186,12 @@ def waits_sentence(wait: Waiting) -> str:
     if wait.until is None:
         return f"waits for a person ({wait.halt}); `interlock resume {wait.operation}` once that is seen to"
     return f"waits until {wait.until.astimezone(UTC).strftime('%Y-%m-%d %H:%M:%S UTC')} ({wait.halt})"
+
+
+def _further(retry: Retry) -> list[tuple[str, str]]:
+    """Whether it may have another attempt, by what, and until when."""
+    until = f" Until {retry.until.isoformat(sep=' ', timespec='seconds')}." if retry.until is not None else ""
+    return [("another attempt", f"{retry.permits.value}: {retry.sentence}{until}")]
 
 
 def _dispatch(operation: Operation) -> str:

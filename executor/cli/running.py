@@ -21,7 +21,8 @@ def run_operation(
     headed: Annotated[bool, typer.Option("--headed", help="Show the browser.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run one approved operation, once. A second run prints the stored receipt and submits nothing."""
+    """Run one approved operation, once. A second run prints the stored receipt and submits nothing, unless the site
+    honours the operation's key and its receipt says that it may run again."""
     with ExitStack() as stack:
         shown = None if as_json else stack.enter_context(StepsShown(err()))
 
@@ -46,6 +47,7 @@ def as_plain(ended: Ended) -> dict[str, Any]:
     return {
         "operation": ended.operation.id,
         "exit": int(ended.exit),
+        "refused": ended.refused.reason.value if ended.refused is not None else None,
         "receipt": ended.receipt.model_dump(mode="json"),
         "receipt_paths": {"json": str(ended.receipt_paths.json), "text": str(ended.receipt_paths.text)},
         "receipt_problem": ended.receipt_problem or None,
@@ -67,6 +69,8 @@ def tell(ended: Ended) -> None:
         sys.stdout.write("\n")
         if ended.exit is Exit.REFUSED and ended.receipt.ids.attempt is not None:
             sys.stdout.write("This run was refused and submitted nothing; above is the receipt as it stands.\n")
+            if ended.refused is not None:
+                sys.stdout.write(f"{ended.refused.sentence}\n")
     if ended.receipt_problem:
         err().print(f"{ended.receipt_problem} `interlock receipt {ended.operation.id}` shows it.", markup=False)
         return

@@ -36,6 +36,7 @@ _WORDS = {
     Reason.CONTENT_CLOSED: "the effect is on its way, and no save may change what it makes public",
     Reason.MATERIAL_DIFFERS: "the content differs from what was approved",
     Reason.SESSION_DIFFERS: "the session differs from the one whose account was read",
+    Reason.KEY_DIFFERS: "the request does not carry the operation's own key",
     Reason.LEDGER_REFUSED: "the ledger did not record it, so it may not leave",
     Reason.DOOR_FAILED: "the release failed before anything was written",
     Reason.HOST_UNREACHABLE: "the site cannot be reached",

@@ -101,6 +101,7 @@ class Reason(StrEnum):
     """A save that carries content, once a candidate for the effect has come: what was compared would change."""
     MATERIAL_DIFFERS = "material_differs"
     SESSION_DIFFERS = "session_differs"
+    KEY_DIFFERS = "key_differs"
     LEDGER_REFUSED = "ledger_refused"
     DOOR_FAILED = "door_failed"
     HOST_UNREACHABLE = "host_unreachable"

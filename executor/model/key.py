@@ -111,7 +111,7 @@ class _Said:
 
 
 def _by(name: str, events: Sequence[EventRecord], *kinds: Event) -> dict[str, Mapping[str, Any]]:
-    return {str(event.data[name]): event.data for event in events if event.kind in kinds}
+    return {str(event.data[name]): event.data for event in events if event.kind in kinds and name in event.data}
 
 
 def _until(sent: Sequence[Attempt], key: ClientKey) -> datetime | None:

@@ -248,6 +248,7 @@ async def judge(run: Run) -> None:
         baseline=run.baseline,
         account=run.intent.account,
         guarantee=_guarantee(run),
+        sent_before=run.sent_before,
     )
     reason = not_sent_reason(run) if attempt.transmission is Transmission.NONE_PROVEN else unsure_reason(run, reading)
     judgement = None

@@ -18,6 +18,7 @@ from executor.gate.rules import Kind, Phase, Reason
 from executor.gate.wire_log import shown_url
 from executor.ledger.ledger import AccountBusy
 from executor.model.admission import Refusal, Refused, refusal
+from executor.model.key import first_baseline, may_have_been_sent
 from executor.model.reasons import Halt
 from executor.one_shot import keeping
 from executor.one_shot.control import ControlNotFit, pin
@@ -33,9 +34,12 @@ async def load(run: Run) -> None:
     """1. Refuse what may not run, before a browser is opened. The claim decides again, on a fresh snapshot."""
     ledger = run.services.ledger
     run.operation = await ledger.operation(run.operation.id)
-    refused = refusal(await ledger.admission(run.operation.id, run.binding))
+    refused = refusal(await ledger.admission(run.operation.id, run.binding, key=run.contract.key))
     if refused is not None:
         raise RefusedRun(refused)
+    if may_have_been_sent(run.operation):
+        run.sent_before = True
+        run.first_baseline = first_baseline(run.operation, await ledger.events(run.operation.id))
 
 
 async def lease(run: Run) -> None:

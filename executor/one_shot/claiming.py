@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from playwright.async_api import Error as PlaywrightError
@@ -17,15 +17,17 @@ from evidence.store import EvidenceError
 from executor.errors import NotReady
 from executor.gate.rules import Phase, session_digest_of
 from executor.ledger import ids
-from executor.ledger.ledger import AttemptClosed, LeaseLost, LedgerError
+from executor.ledger.ledger import AttemptClosed, Judgement, LeaseLost, LedgerError
 from executor.model.admission import Refused
 from executor.model.ending import EffectRequest
 from executor.model.fingerprint import digest
 from executor.model.reasons import Halt, NotSent
 from executor.model.step_table import STEPS
+from executor.model.transitions import IllegalTransition, Outcome, Transmission
+from executor.model.verdict import Look, verdict
 from executor.one_shot.control import ControlNotFit, make_gesture, same
 from executor.one_shot.looking import PathNotProven, look, read_only
-from executor.one_shot.material import on_the_wire
+from executor.one_shot.material import carried_key, on_the_wire
 from executor.one_shot.release import Mismatch, Release, Terms
 from executor.one_shot.run import Halted, RefusedRun, Run
 from flows.observations import CouldNotLook, Found, Item, ItemState, NotFound, Observation, Partial
@@ -156,6 +158,7 @@ def _no_gesture(run: Run, reason: NotSent, detail: str) -> None:
 
 
 async def _look_before(run: Run) -> None:
+    seen: list[Look] = []
     try:
         async with read_only(run) as (gate, session):
             for view in run.flow.views():
@@ -165,13 +168,64 @@ async def _look_before(run: Run) -> None:
                     raise Halted(Halt.COULD_NOT_LOOK, f"View {view.name}: {looked.detail}.")
                 if view.lists:
                     run.baseline = _baseline(observation)
-                if there := _there_already(run, observation):
-                    shown = ", ".join(f"{item.id} ({item.state.value})" for item in there)
-                    raise Halted(Halt.ALREADY_THERE, f"View {view.name} shows item {shown}.")
+                if run.sent_before:
+                    seen.append(Look(view=view.name, observation=observation, after_s=0.0, evidence=looked.evidence))
+                elif there := _there_already(run, observation):
+                    raise Halted(Halt.ALREADY_THERE, f"View {view.name} shows item {_shown(there)}.")
     except (NotReady, PathNotProven) as error:
         raise Halted(Halt.COULD_NOT_LOOK, str(error)) from error
     except EvidenceError as error:
         raise Halted(Halt.EVIDENCE_NOT_STORED, str(error)) from error
+    if run.sent_before:
+        run.baseline = run.first_baseline
+        await _settle_by_looking(run, seen)
+
+
+async def _settle_by_looking(run: Run, seen: Sequence[Look]) -> None:
+    """Before a request is repeated: what the earlier attempt brought about may be there by now. Then that is its proof,
+    and nothing is sent (B5). Raises `Halted` where there is anything of it."""
+    there = {
+        item.id: item
+        for look in seen
+        for item in _matching(run, look.observation)
+        if item.id not in (run.first_baseline or ())
+    }
+    if not there:
+        return
+    run.verdict = verdict(
+        transmission=Transmission.POSSIBLE,
+        reading=None,
+        looks=seen,
+        baseline=run.first_baseline,
+        account=run.intent.account,
+        guarantee=None,
+        sent_before=True,
+    )
+    if run.verdict is not None and run.operation.state.outcome is Outcome.UNKNOWN:
+        judgement = Judgement(
+            outcome=run.verdict.outcome,
+            reason=run.verdict.reason.value,
+            why=run.verdict.why,
+            evidence=run.verdict.evidence,
+            data={
+                "effect": run.flow.effect.name,
+                "item": run.verdict.item,
+                "url": run.verdict.url,
+                "discrepancy": run.verdict.discrepancy.value if run.verdict.discrepancy else None,
+                "run": run.id,
+            },
+        )
+        try:
+            run.operation = await run.services.ledger.judge(run.operation.id, judgement, by=run.actor)
+        except IllegalTransition as error:  # somebody else has established it meanwhile
+            raise Halted(Halt.ALREADY_THERE, f"Item {_shown(tuple(there.values()))}.") from error
+        if run.verdict.outcome in (Outcome.SUCCEEDED, Outcome.ACCEPTED):
+            raise Halted(Halt.SETTLED_BY_LOOKING, f"Item {_shown(tuple(there.values()))}.")
+    raise Halted(Halt.ALREADY_THERE, f"Item {_shown(tuple(there.values()))}.")
+
+
+def _shown(items: Sequence[Item]) -> str:
+    return ", ".join(f"{item.id} ({item.state.value})" for item in items)
 
 
 def _baseline(observation: Observation) -> frozenset[str] | None:
@@ -187,7 +241,11 @@ def _baseline(observation: Observation) -> frozenset[str] | None:
 def _there_already(run: Run, observation: Observation) -> tuple[Item, ...]:
     """Items that are this intent, published or on the way (B5). A draft is what preparing leaves behind. Where a person
     said that a look-alike is meant, an older one is expected."""
-    if run.operation.meant or not isinstance(observation, Found | Partial):
+    return () if run.operation.meant else _matching(run, observation)
+
+
+def _matching(run: Run, observation: Observation) -> tuple[Item, ...]:
+    if not isinstance(observation, Found | Partial):
         return ()
     return tuple(
         item
@@ -228,6 +286,10 @@ def _check(run: Run, request: OutgoingRequest) -> Mismatch | None:
         return Mismatch(NotSent.MATERIAL_DIFFERS, shown.differs)
     if session_digest_of(request, run.proof_cookies) != run.session_digest:
         return Mismatch(NotSent.SESSION_DIFFERS, ("session cookies",))
+    if run.contract.key is not None:
+        carried = carried_key(request, run.contract.key)
+        if carried is None or carried != run.operation.provider_key:
+            return Mismatch(NotSent.KEY_DIFFERS, ("client key",))
     return None
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from executor.errors import Exit
 from executor.ledger.thread import AsyncLedger
-from executor.model.admission import Refusal
+from executor.model.admission import Refusal, Refused
 from executor.model.ending import Ending
 from executor.model.operation import Actor, ActorKind, Operation
 from executor.model.reasons import Halt, NotSent
@@ -46,6 +46,8 @@ class Ended:
     receipt_problem: str = ""
     """Why the receipt is not at those paths; empty when it is. The record has what is in it, and the next start writes
     it."""
+    refused: Refused | None = None
+    """Why it was refused before it began. The receipt tells of the run before it."""
 
 
 @dataclass(frozen=True)
@@ -70,16 +72,16 @@ class LastStep:
         handover = Handover(settings.owner, settings.queue, timedelta(seconds=settings.respond_by_s))
         return build_receipt(found, events, self.contract(found.flow.name), now=datetime.now(UTC), handover=handover)
 
-    async def take(self, operation: str, ending: Ending | None, known: Exit | None = None) -> Ended:
-        """Hand over, write the receipt, and say how it ended. `known` is the exit code where no run says it."""
+    async def take(self, operation: str, ending: Ending | None, refused: Refused | None = None) -> Ended:
+        """Hand over, write the receipt, and say how it ended. `refused` is why no run began."""
         if ending is not None:
             self._report(operation, "begin")
         receipt, problem = await self.write(operation)
         if ending is not None:
             self._report(operation, "done")
         found = await self.ledger.operation(operation)
-        code = exit_of(found, ending) if known is None else known
-        return Ended(found, ending, receipt, paths_of(receipt, self.folder), code, problem)
+        code = exit_of(found, ending) if refused is None else Exit.REFUSED
+        return Ended(found, ending, receipt, paths_of(receipt, self.folder), code, problem, refused)
 
     async def as_it_ended(self, operation: str) -> Ended:
         """How the last run ended, as it was recorded."""
@@ -142,7 +144,8 @@ def _written(receipt: Receipt, folder: Path) -> tuple[bytes, str]:
 def exit_of(operation: Operation, ending: Ending | None) -> Exit:
     """The exit code of a run. `unknown` wins over everything that could look better; any other outcome counts only
     where it is that of this run's own attempt."""
-    own = ending is None or (operation.attempt is not None and operation.attempt.id == ending.attempt)
+    found = ending is not None and ending.coded_reason() is Halt.SETTLED_BY_LOOKING
+    own = ending is None or found or (operation.attempt is not None and operation.attempt.id == ending.attempt)
     match operation.state.outcome:
         case Outcome.SUCCEEDED if own:
             return Exit.SUCCEEDED

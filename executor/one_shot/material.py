@@ -10,8 +10,8 @@ from typing import Any
 
 from executor.gate.state import Carried
 from executor.model.fingerprint import NotCanonical, canonical
-from flows.effect import Effect, Material
-from flows.wire import OutgoingRequest
+from flows.effect import ClientKey, Effect, Material
+from flows.wire import OutgoingRequest, UnreadableBody
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,22 @@ def on_the_wire(
         differs += [f"{name} (a save without a success)" for name in approved if name not in own]
     unseen = tuple(sorted(name for name in approved if name not in shown))
     return OnTheWire(shown, tuple(sorted(differs)), unseen)
+
+
+def carried_key(request: OutgoingRequest, key: ClientKey) -> str | None:
+    """The client key that a request carries where the contract says; None when it is not there, not readable, or there
+    more than once."""
+    if key.header is not None:
+        values = request.header_values(key.header)
+        return values[0] if len(values) == 1 else None
+    assert key.field is not None  # a flow that names neither is not loaded
+    try:
+        if request.content_type == "application/json" or request.content_type.endswith("+json"):
+            value = request.json.get(key.field) if isinstance(request.json, dict) else None
+            return value if isinstance(value, str) else None
+        return request.form.get(key.field)
+    except UnreadableBody:
+        return None
 
 
 def differences(approved: Material, read: Material) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from typing import Any
 from executor.ledger.ledger import AccountBusy, AttemptClosed, Judgement
 from executor.ledger.thread import AsyncLedger
 from executor.model.ending import AnswerRead, Ending, code
+from executor.model.key import may_have_been_sent
 from executor.model.operation import Actor, Attempt, EventRecord, Operation
 from executor.model.reasons import NotSent, Unsure
 from executor.model.transitions import Dispatch, Event, Outcome, Transmission
@@ -66,6 +67,7 @@ async def _settle(
         baseline=None,
         account=operation.intent.account,
         guarantee=None,
+        sent_before=bool(may_have_been_sent(operation)),
     )
     sent = _may_be_sent(attempt)
     reason: NotSent | Unsure = Unsure.PROCESS_LOST if sent else NotSent.PROCESS_LOST

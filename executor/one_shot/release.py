@@ -135,10 +135,9 @@ class Release:
         # 2. Compare.
         await terms.ready()
         if mismatch := terms.check(request):
-            session = mismatch.reason is NotSent.SESSION_DIFFERS
             return self._refuse(
                 mismatch.reason,
-                GateReason.SESSION_DIFFERS if session else GateReason.MATERIAL_DIFFERS,
+                _DIFFERS.get(mismatch.reason, GateReason.MATERIAL_DIFFERS),
                 ", ".join(mismatch.fields),
             )
         self._report("compared")
@@ -253,7 +252,13 @@ def _as_data(reading: Reading | None) -> Mapping[str, Any] | None:
     return {"says": reading.says.value, "clause": reading.clause, "item": reading.item, "url": reading.url}
 
 
+_DIFFERS: Mapping[NotSent, GateReason] = {
+    NotSent.SESSION_DIFFERS: GateReason.SESSION_DIFFERS,
+    NotSent.KEY_DIFFERS: GateReason.KEY_DIFFERS,
+}
+
 _NOT_SENT: Mapping[Refusal, NotSent] = {
+    Refusal.KEY_NOT_SAFE: NotSent.KEY_ENDED,
     Refusal.STOPPED: NotSent.STOPPED,
     Refusal.APPROVAL_REVOKED: NotSent.APPROVAL_ENDED,
     Refusal.APPROVAL_EXPIRED: NotSent.APPROVAL_ENDED,

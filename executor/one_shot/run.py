@@ -190,6 +190,10 @@ class Run:
     session_digest: str | None = None
     message_before: str | None = None
     manifest: Manifest | None = None
+    sent_before: bool = False
+    """An earlier attempt of this operation may have been sent; the provider's key is what makes this one safe."""
+    first_baseline: frozenset[str] | None = None
+    """With `sent_before`: the ids that were there before anything of the operation can have left."""
     baseline: frozenset[str] | None = None
     looked: list[Looked] = field(default_factory=list)
     looks: list[Look] = field(default_factory=list)

@@ -11,10 +11,10 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from urllib.parse import parse_qsl, urlsplit
 
-from executor.model.ending import EffectRequest, Ending, code
-from executor.model.operation import ActorKind, EventRecord, Operation
+from executor.model.ending import Ending, code
+from executor.model.operation import ActorKind, EventRecord, Operation, Policy
+from executor.model.retry import Permits
 from executor.model.step_table import STEPS
 from executor.model.verdict import Discrepancy, VerdictReason
 from executor.receipts.guidance import (
@@ -57,6 +57,7 @@ from executor.receipts.schema import (
     Why,
     WriteThatLeft,
 )
+from executor.receipts.sent import attempts_made, effect_request, without_query
 from executor.receipts.words import Payloadless, unknowns, verdict_line
 from flows.effect import Contract
 
@@ -88,7 +89,7 @@ def build_receipt(
 
     Raises ValueError (pydantic's, or a reason that is not known) when a stored ending cannot be read.
     """
-    return _Builder(operation, events, contract, handover).receipt(now)
+    return _Builder(operation, events, contract, handover, now).receipt(now)
 
 
 class _Builder:
@@ -98,13 +99,14 @@ class _Builder:
         events: Sequence[EventRecord],
         contract: Contract | None,
         handover: Handover,
+        now: datetime,
     ) -> None:
         self.handover = handover
         self.operation = operation
         self.events = events
         self.contract = contract
         self.clean = Payloadless.of(operation.intent)
-        self.reading = Reading.of(operation, events, contract)
+        self.reading = Reading.of(operation, events, contract, now)
         self.ending = self.reading.ending
 
     def receipt(self, now: datetime) -> Receipt:
@@ -114,7 +116,11 @@ class _Builder:
             made_at=now,
             standing=reading.standing,
             verdict=verdict_line(
-                reading.standing, operation.intent.action, case.discrepancy, ending.verdict_reason if ending else None
+                reading.standing,
+                operation.intent.action,
+                case.discrepancy,
+                ending.verdict_reason if ending else None,
+                by_key=reading.eligibility.permits is Permits.SAME_KEY,
             ),
             ids=Ids(
                 operation=operation.id,
@@ -152,6 +158,7 @@ class _Builder:
                 permits=reading.eligibility.permits,
                 reason=reading.eligibility.reason,
                 sentence=reading.eligibility.reason.sentence,
+                until=reading.key.until if reading.key is not None and operation.policy is Policy.IDEMPOTENT else None,
             ),
             undo=self._undo(),
             evidence=self._evidence(),
@@ -267,6 +274,7 @@ class _Builder:
             released=attempt is not None and attempt.released_at is not None,
             other_write_exposed=attempt is not None and attempt.exposed,
             dispatches=self.operation.releases,
+            attempts=attempts_made(self.operation),
             effect_request=self._effect_request(),
             left=tuple(
                 WriteThatLeft(
@@ -274,7 +282,7 @@ class _Builder:
                     name=write.name,
                     kind=write.kind,
                     method=write.method,
-                    url=_without_query(write.url),
+                    url=without_query(write.url),
                     status=write.status,
                     after_gesture=write.after_gesture,
                     item=write.item,
@@ -285,7 +293,7 @@ class _Builder:
                 WebSocketOpen(
                     at=one.at,
                     name=one.name,
-                    url=_without_query(one.url),
+                    url=without_query(one.url),
                     messages_out=one.messages_out,
                     messages_in=one.messages_in,
                     ended=self.clean(one.ended),
@@ -293,7 +301,7 @@ class _Builder:
                 for one in (ending.websockets if ending else ())
             ),
             refused_writes=tuple(
-                self.clean(" ".join(map(_without_query, text.split())))
+                self.clean(" ".join(map(without_query, text.split())))
                 for text in (ending.refused_writes if ending else ())
             ),
             dialogs=len(ending.dialogs) if ending else 0,
@@ -302,11 +310,12 @@ class _Builder:
 
     def _effect_request(self) -> EffectRequestSeen | None:
         ending = self.ending
-        return _effect_request(ending.effect) if ending and ending.effect else None
+        return effect_request(ending.effect) if ending and ending.effect else None
 
     def _observed(self) -> Observed:
         ending = self.ending
         effect, established_by = self._established()
+        item, item_url = self._item()
         return Observed(
             answer=self._answer(),
             looks=tuple(
@@ -328,10 +337,18 @@ class _Builder:
             verdict_why=self.clean(ending.verdict_why) if ending else "",
             effect=effect,
             established_by=established_by,
-            item=ending.item if ending else None,
-            item_url=ending.item_url if ending else None,
-            discrepancy=ending.discrepancy if ending else None,
+            item=item,
+            item_url=item_url,
+            discrepancy=self.reading.case.discrepancy,
         )
+
+    def _item(self) -> tuple[str | None, str | None]:
+        """The item and its address: what the run found, else what was found later."""
+        ending, event = self.ending, self._moved_to_outcome()
+        if (ending is None or ending.item is None) and event is not None:
+            found, address = event.data.get("item"), event.data.get("url")
+            return (found if isinstance(found, str) else None, address if isinstance(address, str) else None)
+        return (ending.item, ending.item_url) if ending is not None else (None, None)
 
     def _answer(self) -> Answer | None:
         answer = self.ending.answer if self.ending else None
@@ -359,11 +376,15 @@ class _Builder:
         operation = self.operation
         because = self.reading.refused.because if self.reading.refused else ()
         match action:
-            case ActionPermitted.APPROVE_AND_RUN | ActionPermitted.APPROVE_AGAIN_AND_RUN:
+            case (
+                ActionPermitted.APPROVE_AND_RUN
+                | ActionPermitted.APPROVE_AGAIN_AND_RUN
+                | ActionPermitted.APPROVE_AND_RUN_WITH_KEY
+            ):
                 return f"interlock approve {operation.id} && interlock run {operation.id}"
             case ActionPermitted.SAY_IT_IS_MEANT:
                 return f"interlock approve {operation.id} --meant"
-            case ActionPermitted.RUN_AGAIN:
+            case ActionPermitted.RUN_AGAIN | ActionPermitted.RUN_AGAIN_WITH_KEY:
                 return f"interlock run {operation.id}"
             case ActionPermitted.WAIT | ActionPermitted.SETTLE_OTHERS_FIRST:
                 return f"interlock show {because[0] if because else operation.id}"
@@ -427,8 +448,8 @@ class _Builder:
             destination=operation.intent.destination,
             effect_request=self._effect_request(),
             baseline=ending.baseline if ending else None,
-            item=ending.item if ending else None,
-            item_url=ending.item_url if ending else None,
+            item=self._item()[0],
+            item_url=self._item()[1],
         )
 
     def _undo(self) -> UndoInstructions | None:
@@ -461,20 +482,3 @@ def _stage(ending: Ending | None) -> Stage | None:
         return None
     step = STEPS[ending.step - 1]
     return Stage(number=step.number, name=step.name, does=step.does)
-
-
-def _effect_request(effect: EffectRequest) -> EffectRequestSeen:
-    return EffectRequestSeen(
-        method=effect.method,
-        url=_without_query(effect.url),
-        query_names=tuple(name for name, _ in parse_qsl(urlsplit(effect.url).query, keep_blank_values=True)),
-        body_sha256=effect.body_sha256,
-        body_length=effect.body_length,
-        material_sha256=effect.material_sha256,
-        released_at=effect.released_at,
-    )
-
-
-def _without_query(url: str) -> str:
-    """An address without query and fragment: both may carry content or a token."""
-    return url.split("#", 1)[0].split("?", 1)[0]

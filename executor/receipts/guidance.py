@@ -67,6 +67,8 @@ class ActionPermitted(StrEnum):
     APPROVE_AGAIN_AND_RUN = "approve_again_and_run"
     DECIDE_FURTHER_ATTEMPT = "decide_further_attempt"
     RUN_AGAIN = "run_again"
+    RUN_AGAIN_WITH_KEY = "run_again_with_key"
+    APPROVE_AND_RUN_WITH_KEY = "approve_and_run_with_key"
     SIGN_IN_AGAIN = "sign_in_again"
     FIX_FLOW = "fix_flow"
     FIX_SURROUNDINGS = "fix_surroundings"
@@ -89,6 +91,7 @@ class ActionProhibited(StrEnum):
     """What must not be done now."""
 
     SUBMIT_AGAIN = "submit_again"
+    SUBMIT_WITHOUT_KEY = "submit_without_key"
     SUBMIT_BY_HAND = "submit_by_hand"
     REPORT_AS_FAILED = "report_as_failed"
     REPORT_AS_PUBLISHED = "report_as_published"
@@ -113,6 +116,8 @@ _PERMITTED = {
     ActionPermitted.APPROVE_AGAIN_AND_RUN: "Approve it again if it is still meant, then run it.",
     ActionPermitted.DECIDE_FURTHER_ATTEMPT: "Decide on a further attempt; that decision names the risk of a duplicate.",
     ActionPermitted.RUN_AGAIN: "Run it; the approval is not used up.",
+    ActionPermitted.RUN_AGAIN_WITH_KEY: "Run it again: the site honours its key, so it carries it out once at most.",
+    ActionPermitted.APPROVE_AND_RUN_WITH_KEY: "Approve one more attempt, then run it: the site honours its key.",
     ActionPermitted.SIGN_IN_AGAIN: "Sign in to the site again, as the approved account, then run it.",
     ActionPermitted.FIX_FLOW: "Have the flow checked against the site, and corrected where they differ.",
     ActionPermitted.FIX_SURROUNDINGS: "See to the machine (disk, browser, network, ledger): `interlock doctor`.",
@@ -129,6 +134,7 @@ _PERMITTED = {
 
 _PROHIBITED = {
     ActionProhibited.SUBMIT_AGAIN: "Do not submit it again, with this program or another.",
+    ActionProhibited.SUBMIT_WITHOUT_KEY: "Do not submit it in any other way: only this operation's runs carry its key.",
     ActionProhibited.SUBMIT_BY_HAND: "Do not submit it by hand either.",
     ActionProhibited.REPORT_AS_FAILED: "Do not report that it did not go out.",
     ActionProhibited.REPORT_AS_PUBLISHED: "Do not report that it is out.",
@@ -157,6 +163,7 @@ _DETECTORS = _by_code(
             NotSent.EFFECT_COUNT,
             NotSent.MATERIAL_DIFFERS,
             NotSent.SESSION_DIFFERS,
+            NotSent.KEY_DIFFERS,
             NotSent.HOST_UNREACHABLE,
             NotSent.NOTHING_WRITTEN,
             NotSent.NO_REQUEST,
@@ -172,6 +179,7 @@ _DETECTORS = _by_code(
             NotSent.STOPPED,
             NotSent.DEADLINE_PASSED,
             NotSent.LEASE_LOST,
+            NotSent.KEY_ENDED,
             NotSent.LEDGER_REFUSED,
             NotSent.LEDGER_FAILED,
             Unsure.COMMIT_UNCERTAIN,
@@ -269,8 +277,12 @@ def _further(case: Case) -> Iterator[ActionPermitted]:
     match case.eligibility.permits:
         case Permits.FRESH_APPROVAL:
             yield ActionPermitted.APPROVE_AGAIN_AND_RUN
-        case Permits.LINKED_DECISION | Permits.SAME_KEY:
+        case Permits.LINKED_DECISION:
             yield ActionPermitted.DECIDE_FURTHER_ATTEMPT
+        case Permits.SAME_KEY if case.approved:
+            yield ActionPermitted.RUN_AGAIN_WITH_KEY
+        case Permits.SAME_KEY:
+            yield ActionPermitted.APPROVE_AND_RUN_WITH_KEY
         case Permits.NOTHING:
             return
 
@@ -304,6 +316,7 @@ _REMEDIES = {
                 NotSent.GESTURE_FAILED,
                 NotSent.EFFECT_OF_ANOTHER_SHAPE,
                 NotSent.EFFECT_COUNT,
+                NotSent.KEY_DIFFERS,
                 NotSent.DIALOG,
                 NotSent.NO_REQUEST,
             ),
@@ -354,7 +367,9 @@ def _prohibited(case: Case) -> Iterator[ActionProhibited]:
     must_not = ActionProhibited
     match case.standing:
         case Standing.UNKNOWN | Standing.STARTED:
-            yield from (must_not.SUBMIT_AGAIN, must_not.SUBMIT_BY_HAND, must_not.RELOAD_THE_PAGE)
+            by_key = case.eligibility.permits is Permits.SAME_KEY and not case.closed
+            yield must_not.SUBMIT_WITHOUT_KEY if by_key else must_not.SUBMIT_AGAIN
+            yield from (must_not.SUBMIT_BY_HAND, must_not.RELOAD_THE_PAGE)
             yield from (must_not.REPORT_AS_FAILED, must_not.REPORT_AS_PUBLISHED)
         case Standing.ACCEPTED:
             yield from (must_not.SUBMIT_AGAIN, must_not.SUBMIT_BY_HAND)

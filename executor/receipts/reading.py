@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Self
 
 from executor.model.admission import Refusal, approval_refusal
 from executor.model.ending import Ending, parse_reason
 from executor.model.failure import FailureClass, classify
+from executor.model.key import key_facts, rejected_by_absence
 from executor.model.operation import Disposition, EventRecord, Operation
 from executor.model.reasons import Reason
-from executor.model.retry import Eligibility, eligibility
+from executor.model.retry import Eligibility, KeyFacts, eligibility
 from executor.model.transitions import Dispatch, Event, Outcome
-from executor.model.verdict import VerdictReason
+from executor.model.verdict import Discrepancy
 from executor.receipts.guidance import Case, Standing
 from flows.effect import Contract
 
@@ -40,21 +42,32 @@ class Reading:
     standing: Standing
     failure: FailureClass | None
     eligibility: Eligibility
+    key: KeyFacts | None
     case: Case
 
     @classmethod
-    def of(cls, operation: Operation, events: Sequence[EventRecord], contract: Contract | None) -> Self:
-        """Raises ValueError when a stored ending or reason cannot be read."""
+    def of(cls, operation: Operation, events: Sequence[EventRecord], contract: Contract | None, now: datetime) -> Self:
+        """`now` matters to a provider's key alone, whose lifetime ends by itself. Raises ValueError when a stored
+        ending or reason cannot be read."""
         ending, refused = _last_run(events)
         if ending is not None and _superseded(ending, operation):
             ending = None
+        if operation.state.dispatch is Dispatch.COMPLETED:
+            # Why another attempt was refused is in the timeline; it explains nothing about the one that was made.
+            refused = None
         reason = refused.reason if refused is not None else ending.coded_reason() if ending is not None else None
         standing = _standing(operation, refused, reason)
         ran = standing not in (Standing.NOT_RUN, Standing.STARTED)
         failure = classify(reason, operation.state.outcome) if ran else None
-        by_absence = ending is not None and ending.verdict_reason is VerdictReason.ABSENT_UNDER_GUARANTEE
-        may = eligibility(operation, rejected_by_absence=by_absence)
         approval = operation.approval
+        key = key_facts(
+            operation,
+            events,
+            key=contract.key if contract is not None else None,
+            flow=approval.flow if approval is not None else operation.flow,
+            now=now,
+        )
+        may = eligibility(operation, key=key, rejected_by_absence=rejected_by_absence(events))
         at = events[-1].at if events else operation.created_at
         # Whether the code is still the approved one is not in the record; the run itself finds out.
         approved = approval_refusal(operation, approval, approval.flow if approval else operation.flow, at) is None
@@ -63,7 +76,7 @@ class Reading:
             reason=reason,
             eligibility=may,
             failure=failure,
-            discrepancy=ending.discrepancy if ending is not None else None,
+            discrepancy=_discrepancy(ending, events),
             approved=approved,
             closed=operation.disposition in (Disposition.ABANDONED, Disposition.CLOSED),
             looks_allowed=contract is None or contract.look_after,
@@ -75,8 +88,19 @@ class Reading:
             standing=standing,
             failure=failure,
             eligibility=may,
+            key=key,
             case=case,
         )
+
+
+def _discrepancy(ending: Ending | None, events: Sequence[EventRecord]) -> Discrepancy | None:
+    """What did not fit together when somebody last judged: the run itself, or a look after it."""
+    for event in reversed(events):
+        if event.kind == "run_ended":
+            break
+        if event.kind.startswith("seen_") and isinstance(found := event.data.get("discrepancy"), str):
+            return Discrepancy(found)
+    return ending.discrepancy if ending is not None else None
 
 
 def _superseded(ending: Ending, operation: Operation) -> bool:

@@ -146,6 +146,21 @@ class WebSocketOpen(_Part):
     ended: str
 
 
+class AttemptMade(_Part):
+    """One attempt, by the record. `reason` says how it was closed."""
+
+    number: int
+    id: str
+    approval: str
+    transmission: Transmission
+    dispatch_started: AwareDatetime
+    gesture: AwareDatetime | None
+    released: AwareDatetime | None
+    answered: AwareDatetime | None
+    closed: AwareDatetime | None
+    reason: str | None
+
+
 class Attempted(_Part):
     gesture_recorded: bool
     """The gesture was recorded as the next thing; after a crash that does not say that it was made."""
@@ -153,6 +168,8 @@ class Attempted(_Part):
     other_write_exposed: bool
     dispatches: int
     """How often the effect request was released, over all attempts."""
+    attempts: tuple[AttemptMade, ...] = ()
+    """All of them, the oldest first. What else is told here is of the latest."""
     effect_request: EffectRequestSeen | None
     left: tuple[WriteThatLeft, ...]
     websockets: tuple[WebSocketOpen, ...]
@@ -250,6 +267,8 @@ class Retry(_Part):
     permits: Permits
     reason: RetryReason
     sentence: str
+    until: AwareDatetime | None = None
+    """When the provider's key stops making another attempt safe; None without one, or while it was never sent."""
 
 
 class UndoInstructions(_Part):

@@ -113,6 +113,9 @@ def _attempted(receipt: Receipt) -> Iterator[str]:
         yield from _fact("gesture", gesture)
         yield from _fact("release", f"committed {_time(times.released)}" if attempted.released else "none")
         yield from _fact("releases", f"{attempted.dispatches} over all attempts")
+    for made in attempted.attempts[:-1][-_SHOWN:]:
+        left = f"released {_time(made.released)}" if made.released is not None else "not released"
+        yield from _fact("before it", f"{made.id} (number {made.number}), {left}, {made.transmission.value}")
     if receipt.stage is not None:
         # The last step is where every run ends that was not stopped before.
         does = "the last" if receipt.stage.number == len(STEPS) else receipt.stage.does
@@ -237,6 +240,8 @@ def _record(receipt: Receipt) -> Iterator[str]:
     yield from _fact("outcome", dimensions.outcome.value)
     yield from _fact("disposition", dimensions.disposition.value)
     yield from _fact("policy", f"{receipt.retry.policy.value}: {receipt.retry.sentence}")
+    if receipt.retry.until is not None:
+        yield from _fact("key until", _time(receipt.retry.until))
     yield from _fact("automatic", "writes are disabled")
     yield from _fact("version", f"{receipt.record.version} events, the last one's hash:")
     yield from _fact("", receipt.record.chain_head)

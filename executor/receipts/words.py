@@ -33,8 +33,16 @@ def done(action: str) -> str:
     return _DONE.get(action.partition("-")[0], "carried out")
 
 
-def verdict_line(standing: Standing, action: str, discrepancy: Discrepancy | None, reason: VerdictReason | None) -> str:
-    """The first line of a receipt: where it stands, and the one thing to know."""
+def verdict_line(
+    standing: Standing,
+    action: str,
+    discrepancy: Discrepancy | None,
+    reason: VerdictReason | None,
+    *,
+    by_key: bool = False,
+) -> str:
+    """The first line of a receipt: where it stands, and the one thing to know. `by_key`: the provider's key makes
+    another run of this very operation safe."""
     word = done(action)
     match standing:
         case Standing.NOT_RUN:
@@ -47,6 +55,8 @@ def verdict_line(standing: Standing, action: str, discrepancy: Discrepancy | Non
             return f"STARTED — it has no end yet; it may have been {word}. Do not submit again."
         case Standing.NOT_SENT:
             return "NOT SENT — it is proven that the request did not leave."
+        case Standing.UNKNOWN if by_key:
+            return f"UNKNOWN — it may have been {word}. Do not submit it but by running this operation again."
         case Standing.UNKNOWN:
             return f"UNKNOWN — it may have been {word}. Do not submit again."
         case Standing.ACCEPTED:

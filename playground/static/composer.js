@@ -17,11 +17,11 @@ window.composer = {
   },
 
   // One request. Resolves to the JSON of a success; throws an Error whose message is for the person.
-  async send(method, url, value) {
+  async send(method, url, value, more = {}) {
     let response;
     try {
       const body = JSON.stringify(value);
-      const headers = { 'Content-Type': 'application/json', Accept: 'application/json' };
+      const headers = { 'Content-Type': 'application/json', Accept: 'application/json', ...more };
       if (this.twice && value.status) fetch(url, { method, headers, body });
       response = await fetch(url, { method, headers, body });
     } catch {

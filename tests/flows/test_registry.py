@@ -13,7 +13,19 @@ from typing import Any
 import pytest
 
 from flows.declarations import problem
-from flows.effect import AbsenceGuarantee, Category, ClientKey, Contract, Effect, Meaning, Says, Undo, WebSocket, Write
+from flows.effect import (
+    AbsenceGuarantee,
+    Category,
+    ClientKey,
+    Contract,
+    Effect,
+    Meaning,
+    Policy,
+    Says,
+    Undo,
+    WebSocket,
+    Write,
+)
 from flows.flow import DialogRule, Flow, Identity, Payload, Submit, view
 from flows.observations import NotFound, Observation
 from flows.registry import BrokenFlow, Registry, UnknownFlow
@@ -208,7 +220,7 @@ def contract(**changes: Any) -> Contract:
     return dataclasses.replace(CONTRACT, **changes)
 
 
-KEY = ClientKey(header="Idempotency-Key", field=None, scope="account", lifetime_s=60, attempts=2, same_fields=())
+KEY = ClientKey(header="Idempotency-Key", field=None, scope="account", lifetime_s=3600, attempts=2, same_fields=())
 INCOMPLETE: tuple[tuple[dict[str, object], str], ...] = (
     ({"name": None}, "does not declare name"),
     ({"name": "My Flow"}, "lower-case letters"),
@@ -240,8 +252,21 @@ INCOMPLETE: tuple[tuple[dict[str, object], str], ...] = (
     ({"contract": contract(answer_deadline_s=0)}, "answer_deadline_s is no time above 0 s"),
     ({"contract": contract(trailing_s=-1)}, "trailing_s is no time of 0 s or more"),
     ({"contract": contract(key=dataclasses.replace(KEY, field="key"))}, "not exactly one of header and field"),
+    ({"contract": contract(key=dataclasses.replace(KEY, header="No Token"))}, "whose name is no name"),
     ({"contract": contract(key=dataclasses.replace(KEY, attempts=0))}, "without a lifetime"),
+    ({"contract": contract(key=dataclasses.replace(KEY, lifetime_s=float("inf")))}, "without a lifetime"),
+    ({"contract": contract(key=dataclasses.replace(KEY, margin_s=3600))}, "margin_s is not below its lifetime"),
+    ({"contract": contract(key=dataclasses.replace(KEY, scope=" "))}, "for what the site remembers it"),
     ({"contract": contract(key=dataclasses.replace(KEY, same_fields=("slug",)))}, "holds slug fixed"),
+    ({"contract": contract(policy="idempotent")}, "use flows.effect.Policy"),
+    ({"contract": contract(policy=Policy.IDEMPOTENT)}, "idempotent and no client key"),
+    (
+        {
+            "contract": contract(policy=Policy.IDEMPOTENT, key=KEY),
+            "trailing": (dataclasses.replace(WRITE, may_cause_effect=True),),
+        },
+        "the write 'autosave', which may cause the effect without the key",
+    ),
     (
         {"contract": contract(absence=AbsenceGuarantee(view="all", consistency_window_s=5, statement="Yes."))},
         "no view of that name",

@@ -273,12 +273,26 @@ class TestDescription:
                 undo_instructions="None.",
                 absence=AbsenceGuarantee(view="published", consistency_window_s=5, statement="Lists all at once."),
                 key=ClientKey(
-                    header="idempotency-key", field=None, scope="account", lifetime_s=60, attempts=2, same_fields=()
+                    header="idempotency-key",
+                    field=None,
+                    scope="account",
+                    lifetime_s=60,
+                    attempts=2,
+                    same_fields=(),
+                    margin_s=5,
                 ),
             )
 
         contract: Any = describe(Keyed)["contract"]
-        assert (contract["absence"], contract["client_key"]) == ("Lists all at once.", "account")
+        assert (contract["absence"], contract["policy"]) == ("Lists all at once.", "absolute")
+        assert contract["client_key"] == {
+            "carried_in": "header idempotency-key",
+            "scope": "account",
+            "lifetime_s": 60,
+            "margin_s": 5,
+            "attempts": 2,
+            "same_fields": [],
+        }
 
     def test_the_code_digest_covers_the_flow_and_not_the_vocabulary(self) -> None:
         source = inspect.getsource(inspect.getmodule(Cms))  # type: ignore[arg-type] # a module of ours

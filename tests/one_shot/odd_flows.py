@@ -14,11 +14,13 @@ from typing import Any, ClassVar
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page
 
-from flows.effect import Category, ClientKey, Material, Write
+from flows.effect import Material, Write
 from flows.flow import DialogRule, Identity, Intent, Submit, view
 from flows.observations import CouldNotLook, NoLook, NotFound, Observation
 from flows.pages import ComposerPage, ReadOnlyPage
 from flows.playground import Announcement, PlaygroundAutosave, PlaygroundForm, PlaygroundPanel, PlaygroundSpa
+from flows.playground_keyed import PlaygroundKeyed
+from flows.playground_parts import PlaygroundComposer
 from flows.playground_views import normal_form
 from flows.wire import OutgoingRequest
 
@@ -271,22 +273,24 @@ class NothingGuaranteed(PlaygroundForm):
     contract = _unguarded(PlaygroundForm)
 
 
-class Keyed(PlaygroundForm):
-    """As if the site honoured an idempotency key."""
+_KEY = PlaygroundKeyed.contract.key
+assert _KEY is not None
 
-    name = "odd-keyed"
-    contract = replace(
-        PlaygroundForm.contract,
-        category=Category.WRITE_WITH_KEY,
-        key=ClientKey(
-            header="Idempotency-Key",
-            field=None,
-            scope="the account",
-            lifetime_s=86_400,
-            attempts=3,
-            same_fields=("title", "body"),
-        ),
-    )
+
+class KeyedBriefly(PlaygroundKeyed):
+    """As if the site remembered keys for no time to speak of."""
+
+    name = "odd-keyed-briefly"
+    contract = replace(PlaygroundKeyed.contract, key=replace(_KEY, lifetime_s=0.2, margin_s=0.1))
+
+
+class KeyedByThePage(PlaygroundKeyed):
+    """Leaves the page the key that the page has drawn."""
+
+    name = "odd-keyed-by-the-page"
+
+    async def prepare(self, page: ComposerPage, intent: Intent[Announcement]) -> Submit:
+        return await PlaygroundComposer.prepare(self, page, intent)
 
 
 class SavesOnly(PlaygroundAutosave):

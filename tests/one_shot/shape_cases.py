@@ -76,4 +76,5 @@ SHAPES = (
     Shape("graph", "playground-graph"),
     Shape("photo", "playground-photo", picture=True),
     Shape("review", "playground-review"),
+    Shape("keyed", "playground-keyed"),
 )

@@ -147,7 +147,7 @@ async def test_everything_is_in_the_record_before_anything_is_dispatched(desk: D
             seen[moment] = _row(desk.settings.home / "ledger.sqlite")
 
     async with desk.executor(look) as executor:
-        operation = await proposed_by_an_agent(desk, executor, odd("Keyed"), task="T-2")
+        operation = await proposed_by_an_agent(desk, executor, "playground-keyed", task="T-2")
         ended = await executor.run(operation.id, by=PERSON)
         events = await executor.events(operation.id)
     assert ended.exit is Exit.SUCCEEDED
@@ -165,17 +165,21 @@ async def test_everything_is_in_the_record_before_anything_is_dispatched(desk: D
     assert (before["approval_id"], before["fingerprint_approved"]) == (approval.id, operation.fingerprint)
     assert before["expires_us"] == round(approval.expires.timestamp() * 1_000_000)
     assert before["attempt_id"] == ended.operation.attempts[0].id
-    assert before["policy"] == Policy.ABSOLUTE.value
+    assert before["policy"] == Policy.IDEMPOTENT.value
     assert before["provider_key"] == operation.provider_key
     assert before["provider_key"]
     claimed = next(event for event in events if event.kind == "claimed")
     assert claimed.data["key"] == {
         "key": operation.provider_key,
+        "header": "Idempotency-Key",
+        "field": None,
         "scope": "the account",
         "lifetime_s": 86400,
-        "attempts": 3,
+        "margin_s": 60,
+        "attempts": 5,
         "same_fields": ["title", "body"],
     }
+    assert claimed.data["key_until"] is None  # nothing was ever sent under it
     assert (before["dispatch"], before["transmission"]) == (Dispatch.STARTED.value, "none_proven")
     assert seen["connected"]["released_us"] is None
     assert seen["released"]["released_us"] is not None

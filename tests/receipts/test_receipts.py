@@ -6,8 +6,8 @@ import json
 import re
 import stat
 from collections.abc import Iterator
-from dataclasses import replace
-from datetime import timedelta
+from dataclasses import asdict, replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +40,11 @@ from receipt_making import (
 
 from executor.model.admission import Refusal
 from executor.model.ending import Ending, WebSocketHeld, code
+from executor.model.fingerprint import provider_key
+from executor.model.key import terms
 from executor.model.operation import Disposition, EventRecord, Policy
 from executor.model.reasons import Halt, NotSent, Unsure
+from executor.model.retry import Permits, RetryReason
 from executor.model.transitions import Dispatch, Outcome, Permission, State, Transmission, illegal
 from executor.model.verdict import Discrepancy, VerdictReason
 from executor.receipts import (
@@ -286,6 +289,49 @@ def test_the_providers_key_is_the_handle_where_there_is_one() -> None:
         "attempts": 3,
     }
     assert "il-123" in render_text(made)
+
+
+def by_key(now: datetime = NOW, **changes: Any) -> Receipt:
+    """The receipt of an unknown whose provider honours its key."""
+    key = ClientKey(header="Idempotency-Key", field=None, scope="account", lifetime_s=3600, attempts=3, same_fields=())
+    record = operation(UNKNOWN, policy=Policy.IDEMPOTENT, **changes)
+    record = replace(record, provider_key=provider_key(record.identity))
+    made = record.attempts[0]
+    flow = record.approval.flow if record.approval else record.flow
+    events = [
+        event(1, "proposed"),
+        event(2, "approved", data={"approval": made.approval, "flow": asdict(flow)}),
+        event(3, "claimed", data={"attempt": made.id, "key": terms(record, key)}),
+        event(4, "released", data={"attempt": made.id, "from_page_only": []}),
+        event(5, "closed", data={"attempt": made.id}),
+    ]
+    return build_receipt(record, events, replace(CONTRACT, key=key), now=now)
+
+
+def test_a_key_that_holds_permits_a_run_and_says_until_when() -> None:
+    made = by_key()
+    assert made.retry.permits is Permits.SAME_KEY
+    assert made.retry.until is not None
+    assert ActionPermitted.APPROVE_AND_RUN_WITH_KEY in permitted(made)
+    assert ActionProhibited.SUBMIT_AGAIN not in prohibited(made)
+    assert {ActionProhibited.SUBMIT_WITHOUT_KEY, ActionProhibited.SUBMIT_BY_HAND} <= prohibited(made)
+    assert "running this operation again" in made.verdict
+    assert made.retry.until.strftime("%H:%M:%S") in render_text(made)
+
+
+def test_a_key_whose_time_is_over_permits_nothing_more() -> None:
+    until = by_key().retry.until
+    assert until is not None
+    made = by_key(now=until)
+    assert (made.retry.permits, made.retry.reason) == (Permits.NOTHING, RetryReason.KEY_LIFETIME_OVER)
+    assert ActionProhibited.SUBMIT_AGAIN in prohibited(made)
+    assert made.verdict.endswith("Do not submit again.")
+
+
+def test_an_operation_that_a_person_closed_is_not_run_again_by_its_key() -> None:
+    made = by_key(disposition=Disposition.CLOSED)
+    assert ActionPermitted.APPROVE_AND_RUN_WITH_KEY not in permitted(made)
+    assert ActionProhibited.SUBMIT_AGAIN in prohibited(made)
 
 
 def test_a_discrepancy_beside_a_success_has_an_owner() -> None:
