@@ -28,6 +28,7 @@ TIMES = (
     "longest_halt_wait_s",
     "worker_poll_s",
     "worker_recover_s",
+    "browser_lifetime_s",
 )
 
 
