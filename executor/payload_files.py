@@ -76,6 +76,10 @@ class PayloadFiles:
             except NotReady as error:
                 raise BadInput(f"The file of the field {name} is not here: propose it by its path.") from error
 
+    def kept(self, payload: Mapping[str, Any]) -> Mapping[str, Path]:
+        """Where the files of a parsed payload lie, by field: for the person who is to approve them."""
+        return {name: self._folder / file.sha256 for name, file in _files_in(payload)}
+
     def _read(self, file: PayloadFile) -> bytes:
         try:
             content = (self._folder / file.sha256).read_bytes()

@@ -141,7 +141,7 @@ def approve(
     async def work() -> Approval:
         async with executor() as service:
             found = await service.operation(operation)
-            _show_what_is_approved(found)
+            _show_what_is_approved(found, service.payload_files.kept(found.intent.payload))
             _warn_of_the_deadline(found)
             if attempts > 1:
                 err().print(f"It may be run up to {attempts} times, each with the same key.", soft_wrap=True)
@@ -175,8 +175,9 @@ def approve(
         out().print(f"Next: interlock run {approval.operation}", markup=False)
 
 
-def _show_what_is_approved(operation: Operation) -> None:
-    """On standard error, so that `--json` keeps standard output to itself."""
+def _show_what_is_approved(operation: Operation, files: Mapping[str, Path]) -> None:
+    """On standard error, so that `--json` keeps standard output to itself. Of a file, where to look at it: a name and a
+    digest say nothing of what is in it."""
     intent = operation.intent
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
@@ -193,6 +194,7 @@ def _show_what_is_approved(operation: Operation) -> None:
         ("policy", operation.policy.value),
         *((f"material {name}", _shown(part)) for name, part in intent.material.items()),
         *((f"immaterial {name}", _shown(part)) for name, part in intent.payload.items() if name not in intent.material),
+        *((f"look at {name}", str(path)) for name, path in files.items()),
         ("fingerprint", operation.fingerprint),
     ):
         table.add_row(label, cell(value))

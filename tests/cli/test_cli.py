@@ -219,6 +219,23 @@ def test_what_a_proposer_writes_cannot_deceive_the_person_who_approves(interlock
     assert "\u202e" not in interlock("list").out + interlock("show", operation).out
 
 
+def test_a_file_is_taken_in_and_the_person_is_told_where_to_look_at_it(interlock: Interlock, tmp_path: Path) -> None:
+    folder = tmp_path / "somebody's folder"
+    folder.mkdir()
+    (folder / "a.png").write_bytes(b"\x89PNG not really")
+    given = {"title": "T", "body": "B", "image": {"path": "a.png"}}
+    (folder / "notice.json").write_text(json.dumps(given), encoding="utf-8")
+    said = propose(interlock, str(folder / "notice.json"), flow="playground-photo")
+    approved = interlock("approve", said.json["operation"], "--yes").err.replace("\n", "").replace(" ", "")
+    (kept,) = (tmp_path / "home" / "payload-files").iterdir()
+    assert f"lookatimage{kept}" in approved
+    assert (kept.read_bytes(), kept.name in approved) == (b"\x89PNG not really", True)
+    assert "somebody'sfolder" not in approved
+    (folder / "a.png").unlink()
+    missing = propose(interlock, str(folder / "notice.json"), "t2", flow="playground-photo")
+    assert (missing.exit, "a.png" in missing.err) == (2, True)
+
+
 def test_an_approval_can_be_revoked_and_the_receipt_says_what_to_do(interlock: Interlock, payload: str) -> None:
     operation = propose(interlock, payload).json["operation"]
     interlock("approve", operation, "--yes")

@@ -18,7 +18,13 @@ from executor.gate.rules import Kind, Phase, Reason, Rules, decide
 from executor.gate.wire_log import WireLog
 from flows import graphql
 from flows.bodies import Upload
+from flows.declarations import problem
 from flows.effect import Effect, Read, Write
+from flows.flow import Intent, view
+from flows.observations import Observation
+from flows.pages import ReadOnlyPage
+from flows.playground_api import PlaygroundGraph
+from flows.playground_views import Announcement
 from flows.wire import OutgoingRequest
 
 SITE = "https://site.example"
@@ -166,6 +172,25 @@ def test_what_passes_as_a_read_holds_no_mutation(text: str, name: str | None, ba
     request = ask("/graphql", [value] if batch else value)
     if decide(Phase.READ_ONLY, RULES, request).kind is Kind.READ:
         assert all(call.kinds == {"query"} and not call.mutations for call in request.graphql)
+
+
+@pytest.mark.parametrize(
+    ("read", "said"),
+    [
+        (Read(name=" ", path="/graphql", matches=graphql.is_query), "without a name"),
+        (Read(name="query", path="(", matches=graphql.is_query), "no regular expression"),
+        (Read(name="query", path="/graphql", matches=graphql.is_query, method="PUT"), "only a POST"),
+        ("/graphql", "is no Read"),
+    ],
+)
+def test_a_declaration_that_is_not_complete_is_named(read: Any, said: str) -> None:
+    class Broken(PlaygroundGraph):
+        @view("mine", opens=("/graph/mine",), reads=(read,))
+        async def mine(self, page: ReadOnlyPage, intent: Intent[Announcement]) -> Observation:
+            raise NotImplementedError
+
+    assert said in (problem(Broken) or "")
+    assert problem(PlaygroundGraph) is None
 
 
 # On real sockets
