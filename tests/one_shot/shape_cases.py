@@ -46,8 +46,8 @@ class ConfirmAndSaysMore(PlaygroundConfirm):
 
 @dataclass(frozen=True)
 class Shape:
-    """`flow` as a person would name it to `interlock propose`; `account` composes and publishes. `picture` says that the
-    payload holds an image; `of` names the shape that this one is a variant of."""
+    """`flow` as a person would name it to `interlock propose`; `account` composes and publishes. `picture` says that
+    the payload holds an image; `of` names the shape that this one is a variant of."""
 
     name: str
     flow: str
