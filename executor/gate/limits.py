@@ -62,7 +62,8 @@ class Limits:
 
     http2_beyond_s: float = 0.015
     """Round trip beyond which HTTP/2 is spoken with a site that has it, and then with the browser too. Nearer, six
-    connections of HTTP/1.1 carry a page as fast at half the processor time. 0: wherever a site has it; inf: never."""
+    connections of HTTP/1.1 carry a page as fast, and what ends one of them ends one request. 0: wherever a site has it;
+    inf: never."""
     http2_streams: int = 100
     """Requests at once on one connection of HTTP/2: what sites allow by default (nginx 128, Apache 100)."""
     http1_reads: int = 24
