@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-import random
+import secrets
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -24,6 +24,7 @@ from executor.ledger.ledger import LedgerUnavailable
 
 _ASK_AGAIN_S = (0.002, 0.012)
 """The steps in which a writer asks SQLite for the write lock; a transaction takes about as long."""
+_CHANCE = secrets.SystemRandom()
 
 _OVER_A_NETWORK = frozenset(
     {
@@ -82,7 +83,7 @@ def _begun_in_turn(connection: Any, lock_timeout_s: float) -> bool:
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= give_up:
                     return False
-            time.sleep(random.uniform(*_ASK_AGAIN_S))
+            time.sleep(_CHANCE.uniform(*_ASK_AGAIN_S))
     finally:
         connection.execute(f"PRAGMA busy_timeout = {round(lock_timeout_s * 1000)}")
 
