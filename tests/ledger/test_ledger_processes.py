@@ -17,7 +17,6 @@ import pytest
 from ledger_kit import EXECUTOR, Book, from_outside
 from sqlalchemy import text
 
-from executor.ledger.database import BUSY_TIMEOUT_S
 from executor.ledger.ledger import LedgerUnavailable
 from executor.ledger.sql import open_ledger
 from executor.model.transitions import Outcome
@@ -84,7 +83,6 @@ def test_32_processes_race_for_200_operations_and_each_is_won_once(url: str, boo
     assert sorted(operation for one in processes for operation in one["won"]) == sorted(operations)
     calls, longest = sum(one["calls"] for one in processes), max(one["longest_s"] for one in processes)
     print(f"{said['seconds']:.1f} s, {calls / said['seconds']:.0f} calls/s, the longest took {longest:.1f} s")  # noqa: T201
-    assert longest < BUSY_TIMEOUT_S / 2  # nobody is starved
 
     with from_outside(url) as engine, engine.connect() as connection:
 
