@@ -22,6 +22,15 @@ from flows.wire import Answer, OutgoingRequest
 
 __all__ = ["PlaygroundKeyed"]
 
+KEY = ClientKey(
+    header="Idempotency-Key",
+    field=None,
+    scope="the account",
+    lifetime_s=24 * 3600.0,
+    attempts=5,
+    same_fields=("title", "body"),
+)
+
 _STATES = {"published": ItemState.PUBLISHED, "queued": ItemState.QUEUED}
 
 
@@ -88,14 +97,7 @@ class PlaygroundKeyed(PlaygroundComposer, _ByKey):
         contract_of(_read_answer),
         category=Category.WRITE_WITH_KEY,
         policy=Policy.IDEMPOTENT,
-        key=ClientKey(
-            header="Idempotency-Key",
-            field=None,
-            scope="the account",
-            lifetime_s=24 * 3600.0,
-            attempts=5,
-            same_fields=("title", "body"),
-        ),
+        key=KEY,
         notes=(
             "The same key with the same fields is answered with the notice that it made, for 24 hours; with other "
             "fields it is refused with 409 and nothing is stored.",

@@ -19,7 +19,7 @@ from flows.flow import DialogRule, Identity, Intent, Submit, view
 from flows.observations import CouldNotLook, NoLook, NotFound, Observation
 from flows.pages import ComposerPage, ReadOnlyPage
 from flows.playground import Announcement, PlaygroundAutosave, PlaygroundForm, PlaygroundPanel, PlaygroundSpa
-from flows.playground_keyed import PlaygroundKeyed
+from flows.playground_keyed import KEY, PlaygroundKeyed
 from flows.playground_parts import PlaygroundComposer
 from flows.playground_views import normal_form
 from flows.wire import OutgoingRequest
@@ -273,15 +273,11 @@ class NothingGuaranteed(PlaygroundForm):
     contract = _unguarded(PlaygroundForm)
 
 
-_KEY = PlaygroundKeyed.contract.key
-assert _KEY is not None
-
-
 class KeyedBriefly(PlaygroundKeyed):
     """As if the site remembered keys for no time to speak of."""
 
     name = "odd-keyed-briefly"
-    contract = replace(PlaygroundKeyed.contract, key=replace(_KEY, lifetime_s=0.2, margin_s=0.1))
+    contract = replace(PlaygroundKeyed.contract, key=replace(KEY, lifetime_s=0.2, margin_s=0.1))
 
 
 class KeyedByThePage(PlaygroundKeyed):
