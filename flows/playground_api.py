@@ -109,7 +109,7 @@ def _graph_answer(request: OutgoingRequest, answer: Answer) -> Meaning:
     return Meaning(says=says, clause=f"answered_{result['state']}", item=item, url=f"{request.origin}/items/{item}")
 
 
-_QUERY = Write(
+_COMPOSERS_QUERY = Write(
     name="query",
     method="POST",
     path=r"/graphql",
@@ -127,6 +127,9 @@ _SAVE = Write(
 )
 
 
+QUERY = Read(name="query", path=r"/graphql", matches=graphql.is_query)
+
+
 class PlaygroundGraph(PlaygroundComposer):
     name = "playground-graph"
     summary = "Publish a notice on the playground through its one GraphQL address."
@@ -140,7 +143,7 @@ class PlaygroundGraph(PlaygroundComposer):
         material=lambda request: _graph_material("publishNotice", request),
         item=lambda request: _id(_arguments(request, "publishNotice").get("id")),
     )
-    supporting = (_QUERY, _SAVE)
+    supporting = (_COMPOSERS_QUERY, _SAVE)
     contract = contract_of(
         _graph_answer,
         "Queries, saves and the publish go to one address; only the mutation publishNotice publishes.",
@@ -157,7 +160,7 @@ class PlaygroundGraph(PlaygroundComposer):
     @view(
         "mine",
         opens=(r"/graph/mine",),
-        reads=(Read(name="query", path=r"/graphql", matches=graphql.is_query),),
+        reads=(QUERY,),
         lists=True,
     )
     async def mine(self, page: ReadOnlyPage, intent: Intent[Announcement]) -> Observation:
@@ -205,6 +208,10 @@ class PictureNotice(Announcement):
     image: PayloadFile
 
 
+def photo_material(request: OutgoingRequest) -> Material:
+    return {**form_material(request), "image": material_of(request.form.upload("image"))}
+
+
 class PlaygroundPhoto(PlaygroundComposer):
     name = "playground-photo"
     summary = "Publish a notice with a picture on the playground."
@@ -218,7 +225,7 @@ class PlaygroundPhoto(PlaygroundComposer):
             sorted(name for name, _ in request.form.fields) == ["body", "csrf", "title"]
             and [file.field for file in request.form.files] == ["image"]
         ),
-        material=lambda request: {**form_material(request), "image": material_of(request.form.upload("image"))},
+        material=photo_material,
     )
     contract = contract_of(native_answer("photo"))
 
