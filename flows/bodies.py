@@ -116,15 +116,21 @@ def urlencoded(body: bytes) -> tuple[tuple[str, str], ...]:
         text = body.decode("ascii")
         if ";" in text or _BAD_ESCAPE.search(text):
             raise UnreadableBody("the urlencoded body holds a bare semicolon or a broken escape")
-        return tuple(
-            parse_qsl(
-                text, keep_blank_values=True, strict_parsing=bool(text), errors="strict", max_num_fields=MAX_FIELDS
-            )
+        fields = parse_qsl(
+            text, keep_blank_values=True, strict_parsing=bool(text), errors="strict", max_num_fields=MAX_FIELDS
         )
+        return _in_utf8(tuple(fields))
     except UnreadableBody:
         raise
     except ValueError as error:
         raise UnreadableBody(f"the urlencoded body cannot be read: {error}") from error
+
+
+def _in_utf8(fields: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """The fields, unless one of them says that all are in another charset (RFC 7578 section 4.6)."""
+    if any(name.lower() == "_charset_" and value.lower() not in ("", "utf-8", "utf8") for name, value in fields):
+        raise UnreadableBody("a field of the form names another charset than UTF-8")
+    return fields
 
 
 def strict_json(data: bytes) -> Any:
@@ -163,7 +169,7 @@ _MULTIPART = re.compile(
     r"""multipart/form-data\s*;\s*boundary=(?:"([0-9A-Za-z'()+_,./:=? -]{1,70})"|([0-9A-Za-z'()+_,./:=?-]{1,70}))\s*""",
     re.IGNORECASE,
 )
-_PART_HEADER = re.compile(rf"({_TOKEN}):[ \t]*([^\r\n]*)")
+_PART_HEADER = re.compile(rf"({_TOKEN}):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*)")
 _DISPOSITION = re.compile(r"""form-data;[ ]*name="([^"\\]*)"(?:;[ ]*filename="([^"\\]*)")?""", re.IGNORECASE)
 _PLAIN_ENCODINGS = ("", "7bit", "8bit", "binary")
 
@@ -207,7 +213,7 @@ class Multipart:
         self._pass_on(len(self._waiting))
         if self._part is None or bytes(self._part.head) not in (b"--", b"--\r\n"):
             raise UnreadableBody("the multipart body is not framed as its boundary says")
-        return Form(tuple(self._fields), tuple(self._files))
+        return Form(_in_utf8(tuple(self._fields)), tuple(self._files))
 
     def _pass_on(self, size: int) -> None:
         """What cannot be part of a delimiter any more belongs to the part that is being read."""
@@ -228,10 +234,14 @@ class Multipart:
             raise UnreadableBody("a part of the multipart body has no head")
         if len(self._fields) + len(self._files) >= MAX_FIELDS:
             raise UnreadableBody(f"the multipart body holds more than {MAX_FIELDS} fields")
+        if part.filename == "" and part.size:
+            raise UnreadableBody("a file of the multipart body has no name: a field, for some servers")
         if part.filename is not None:
             digest = part.digest.hexdigest()
             self._files.append(Upload(part.name, part.filename, part.media_type, part.size, digest))
             return
+        if part.media_type not in ("", "text/plain"):
+            raise UnreadableBody("a field of the multipart body has a media type: a file, for some servers")
         try:
             self._fields.append((part.name, part.value.decode("utf-8")))
         except UnicodeDecodeError as error:

@@ -63,14 +63,16 @@ class Document:
 
 
 _TOKEN = re.compile(
-    r"""(?P<ignored>[\ufeff\t \n\r,]+|\#[^\n\r]*)
+    r"""(?P<ignored>[\ufeff\t \n\r,]+|\#[^\n\r\x85\u2028\u2029]*)
     |(?P<name>[_A-Za-z][_0-9A-Za-z]*)
-    |(?P<block>\"\"\"(?:\\\"\"\"|(?!\"\"\").)*\"\"\")
+    |(?P<block>\"\"\"(?:\\\"\"\"|(?!\"\"\").)*+\"\"\")
     |(?P<string>"(?:[^"\\\n\r]|\\(?:["\\/bfnrt]|u[0-9A-Fa-f]{4}))+"|""(?!"))
     |(?P<number>-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?(?![0-9A-Za-z_.]))
     |(?P<punctuator>\.\.\.|[!$&()\[\]{}:=@|])""",
     re.VERBOSE | re.DOTALL,
 )
+"""A comment that holds a separator of lines is no token: for some servers (graphql-java) it ends there, and what
+follows is executed."""
 _KINDS: tuple[Kind, ...] = ("query", "mutation", "subscription")
 _SHAPE_OF_BLOCK = re.compile(r"\r\n|[\n\r]")
 

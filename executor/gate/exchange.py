@@ -239,6 +239,9 @@ class Exchange:
             first = await anext(pieces, b"")
             if not state.holds(generation, decision):
                 raise _Superseded
+            if upstream.stream.has_input or upstream.stream.is_closing:
+                # It would be read as the answer to what was not asked yet.
+                return self._answer_refused(Reason.UPSTREAM_FAILED, "the site spoke or closed before the write")
             if self._flight.saving:
                 if state.content_closed:
                     return self._answer_refused(Reason.CONTENT_CLOSED)

@@ -55,7 +55,10 @@ class Carried:
 
     @property
     def size(self) -> int:
-        return len(self.request.body) + len(self.answer.body)
+        """Bytes in memory, about: of a large form the fields are held."""
+        large = self.request.large
+        fields = large.form.fields if large is not None and large.form is not None else ()
+        return len(self.request.body) + sum(len(name) + len(value) for name, value in fields) + len(self.answer.body)
 
 
 class InFlight:

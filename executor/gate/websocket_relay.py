@@ -53,6 +53,8 @@ class WebSocketRelay:
         """`first` is what the site sent together with its answer. Raises only cancellation."""
         from_site = asyncio.ensure_future(self._from_site(first))
         from_page = asyncio.ensure_future(self._from_page())
+        for task in (from_site, from_page):
+            task.add_done_callback(self._ended)
         try:
             await self._over.wait()
             # The site may answer the end with its own; what else it says is read and dropped.
@@ -78,6 +80,12 @@ class WebSocketRelay:
         await self._gone.wait()
 
     # The end
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """One direction is over. A defect in it must end the other one too, which would go on unread."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("carrying the frames of a WebSocket failed", exc_info=error)
+            self._finish("carrying its frames failed", to_page=None, to_site=None)
 
     def _finish(
         self,
@@ -141,7 +149,8 @@ class WebSocketRelay:
         self._finish("closed by the page", to_page=CloseReason.NORMAL_CLOSURE, to_site=code)
 
     async def _take(self, event: TextMessage | BytesMessage) -> None:
-        self._held.append(event.data if isinstance(event.data, str) else bytes(event.data))
+        if event.data:  # fragments without a byte count for nothing, and a page may send them for ever
+            self._held.append(event.data if isinstance(event.data, str) else bytes(event.data))
         self._held_size += len(event.data)
         if self._held_size > self._limits.websocket_message_bytes:
             self._refuse(b"", Reason.BODY_UNREADABLE, "it is too large to be read", CloseReason.MESSAGE_TOO_BIG)
