@@ -187,12 +187,12 @@ async def test_a_complete_answer_is_complete_to_another_reader(seed: int, origin
     gate = await make_gate(origin, phase=Phase.ARMED, door=door)
 
     async def publish() -> None:
+        before = len(door.outcomes)
         client: Client = await connect(gate, origin.url)
         head = f"POST {origin.url}/publish HTTP/1.1\r\nHost: {client.host}\r\n"
         body = b"do=publish"
         form = "Content-Type: application/x-www-form-urlencoded\r\n"
         await client.send(f"{head}{form}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        before = len(door.outcomes)
         await gate.until(lambda: len(door.outcomes) > before, 20)
         gate.let_go()
         await client.close()
