@@ -43,10 +43,10 @@ from executor.model.operation import (
 from executor.model.reasons import Halt
 from executor.network import routes_of_a_run
 from executor.one_shot.last_step import ITSELF, Ended, LastStep
-from executor.one_shot.recovery import finish_lost_runs, settle_open_attempts
+from executor.one_shot.recovery import RUN_STARTED, finish_lost_runs, settle_open_attempts
 from executor.one_shot.run import Listener, Run, Services, StepEvent, new_run_id
 from executor.one_shot.steps import go_through
-from executor.one_shot.waits import record_wait
+from executor.one_shot.waits import wait_of_a_lost_run
 from executor.payload_files import PayloadFiles
 from executor.payloads import for_the_flow, parse_payload
 from executor.receipts import Receipt
@@ -246,9 +246,9 @@ class Executor:
         return await _to_the_end(self._attended(found, by, shown, cancelled=cancelled), cancelled)
 
     async def run_if_free(self, operation: str, *, by: Actor, draining: asyncio.Event) -> Ended | None:
-        """Run one operation as a worker does: under the account's lease from the beginning. None, and no trace, where
-        another run acts as its account or it may not run any more. Once `draining` is set a run that has not claimed
-        halts, and one that has goes through."""
+        """Run one operation as a worker does: under the account's lease from the beginning. None, and no trace,
+        where another run acts as its account, it may not run any more, or a run of it was lost and it waits for
+        that. Once `draining` is set a run that has not claimed halts, and one that has goes through."""
         found = await self.operation(operation)
         own = new_run_id()
         try:
@@ -258,6 +258,9 @@ class Executor:
         try:
             binding = self._binding(found.flow.name, self._flow(found.flow.name))
             if draining.is_set() or refusal(await self.ledger.admission(found.id, binding)) is not None:
+                return None
+            found = await self.operation(found.id)
+            if await wait_of_a_lost_run(self.ledger, self._settings_for(found), found, by=ITSELF):
                 return None
             cancelled = asyncio.Event()
             run = self._attended(
@@ -293,18 +296,17 @@ class Executor:
             )
             await self.ledger.note(
                 found.id,
-                kind="run_started",
+                kind=RUN_STARTED,
                 by=run.actor,
                 why=f"asked for by {by}",
                 data={"run": run.id, "browser": host.version, "flow": flow.name, "flow_version": flow.version},
             )
             ending = await go_through(run)
-            await record_wait(run, ending)
         return await self._last_step.take(found.id, ending)
 
     async def recover(self, *, by: Actor) -> tuple[Operation, ...]:
         """Settle attempts whose run is gone, finish runs that were lost between their verdict and their receipt (among
-        the newest operations), and write the receipts of both."""
+        the newest operations), and write the receipts of both; sign and log those that lack it."""
         settled = await settle_open_attempts(
             self.ledger, by=by, breaks=lambda operation: self._settings_for(operation).circuit_breaker
         )
@@ -312,6 +314,7 @@ class Executor:
         recovered = {operation.id: operation for operation in (*settled, *finished)}
         for operation in recovered:
             await self._last_step.write(operation)
+        await self._last_step.mend([one.id for one in await self.ledger.operations()])
         return tuple(recovered.values())
 
     async def login(self, *, flow: str, destination: str, account: str, credentials: Credentials, by: Actor) -> None:

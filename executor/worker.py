@@ -30,6 +30,8 @@ _log = logging.getLogger(__name__)
 
 LONGEST_PAUSE_S = 60.0
 """After trouble of the worker's own (no browser, no ledger) the pause doubles up to this."""
+_DOUBLES = 32
+"""No pause doubles more often. Trouble may last for days, and a number that grew with it would be none in the end."""
 _LOOKS_S = 2.0
 """Per view and round, beside the view's own deadline: opening a context and closing it."""
 
@@ -159,7 +161,8 @@ class Worker:
 
     async def _something_happens(self, recovering: float) -> None:
         """Until a run ends, the worker is drained, or it is time to ask again. After trouble it is asked later."""
-        pause = min(self._poll_s * 2**self._troubles, max(LONGEST_PAUSE_S, self._poll_s))
+        doubled = self._poll_s * 2 ** min(self._troubles, _DOUBLES)
+        pause = min(doubled, max(LONGEST_PAUSE_S, self._poll_s))
         patience = min(pause, max(0.0, recovering - time.monotonic()))
         drained = asyncio.ensure_future(self.draining.wait())
         try:
@@ -193,7 +196,7 @@ class Worker:
             return
         self._troubles = 0
         if ended is None:
-            self._of(Happening.ENDED, operation, detail="another run was faster; nothing was done")
+            self._of(Happening.ENDED, operation, detail="nothing was done: another run was faster, or it waits")
             return
         self.tally.runs += 1
         self.tally.exits[int(ended.exit)] = self.tally.exits.get(int(ended.exit), 0) + 1

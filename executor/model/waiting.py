@@ -10,14 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from executor.model.admission import Refusal
-from executor.model.reasons import Halt, Reason
+from executor.model.reasons import Halt, NotSent, Reason
 
 WAITS = "waits"
 """The kind of event that says until when an operation waits; of a person when it names no time."""
 RESUMED = "resumed"
 """The kind of event by which a person ends a wait. An approval ends it too."""
 
-PASSES_BY_ITSELF = frozenset({Halt.BROWSER_LOST, Halt.EVIDENCE_NOT_STORED, Halt.LEDGER_FAILED})
+PASSES_BY_ITSELF = frozenset[Reason](
+    {Halt.BROWSER_LOST, Halt.EVIDENCE_NOT_STORED, Halt.LEDGER_FAILED, Refusal.LEASE_LOST, NotSent.PROCESS_LOST}
+)
 """Halts that come from the surroundings of the run."""
 MAY_BE_THE_SITE = frozenset(
     {
@@ -30,6 +32,10 @@ MAY_BE_THE_SITE = frozenset(
     }
 )
 """Halts that pass by themselves when the site did not answer as it should, and are a person's otherwise."""
+
+
+_DOUBLES = 32
+"""No wait doubles more often: by then it is a setting's longest, and a higher power is no number any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +74,16 @@ def wait_after(run: HaltedRun, patience: Patience, *, halts_before: int) -> Wait
     asks again anyway, or somebody ended the program. `halts_before` counts the waits of the task so far, since a person
     last acted on each operation."""
     reason = run.reason
-    if reason is Halt.CANCELLED or (isinstance(reason, Refusal) and reason is not Refusal.LEASE_LOST):
+    if reason is Halt.CANCELLED or (isinstance(reason, Refusal) and reason not in PASSES_BY_ITSELF):
         return None
-    passes = reason is Refusal.LEASE_LOST or reason in PASSES_BY_ITSELF
+    passes = reason in PASSES_BY_ITSELF
     if not passes and not (run.site_unavailable and reason in MAY_BE_THE_SITE):
         return Wait(None, "Waits for a person: it would halt again.")
     if run.left_writes:
         return Wait(None, "Waits for a person: another run would store again what this one left on the site.")
     if halts_before >= patience.halts:
         return Wait(None, f"Waits for a person: the task has used its {patience.halts} runs after a halt.")
-    seconds = min(patience.first_s * 2**halts_before, patience.longest_s)
+    seconds = min(patience.first_s * 2 ** min(halts_before, _DOUBLES), patience.longest_s)
     if run.retry_after_s is not None and run.retry_after_s > seconds:
         return Wait(run.retry_after_s, "Waits as long as the site asked for (Retry-After).")
     return Wait(seconds, "Waits, then runs again: nothing was stored, and the reason may pass by itself.")

@@ -9,6 +9,7 @@ else is `unknown`. Nothing is submitted, and no page is opened.
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +25,10 @@ from executor.model.transitions import Dispatch, Event, Outcome, Transmission
 from executor.model.verdict import Reading, Verdict, verdict
 from flows.effect import Says
 
+RUN_STARTED = "run_started"
 RUN_ENDED = "run_ended"
+RUN_OVERTAKEN = "run_overtaken"
+"""How a run ended that another one had overtaken; it explains nothing about the attempt that the operation has now."""
 _CONCLUSIVE = "answered"
 """The reason with which a run closes an attempt whose answer was conclusive."""
 _NOTE_S = 30.0
@@ -57,6 +61,10 @@ async def _settle(
     ledger: AsyncLedger, attempt: Attempt, by: Actor, breaks: Callable[[Operation], bool]
 ) -> Operation | None:
     operation = await ledger.operation(attempt.operation)
+    # As it is by now: a stop that is set for what somebody else has settled well would say what is not so.
+    attempt = next(one for one in operation.attempts if one.id == attempt.id)
+    if attempt.closed_at is not None:
+        return None
     events = await ledger.events(operation.id)
     answer = _last(events, Event.ANSWERED.value)
     reading = _reading(answer)
@@ -133,15 +141,35 @@ async def _record_end(ledger: AsyncLedger, operation: Operation, by: Actor) -> b
     holds the account's lease until it has."""
     attempt = operation.attempt
     assert attempt is not None
-    events = await ledger.events(operation.id)
-    closed = _last(events, Event.CLOSED.value)
-    assert closed is not None
-    if any(event.kind == RUN_ENDED and event.sequence > closed.sequence for event in events):
+    if _has_end(await ledger.events(operation.id)):
         return True
     try:
-        lease = await ledger.lease(operation.account_key, holder=f"recovery of {attempt.holder}", ttl_s=_NOTE_S)
+        # A name of its own: a lease may be taken again by who has it, and another recovery may be at work.
+        lease = await ledger.lease(operation.account_key, holder=f"recovery_{secrets.token_hex(8)}", ttl_s=_NOTE_S)
     except AccountBusy:
         return False
+    try:
+        # Afresh: the run, or another recovery, may have recorded the end before it let the account go.
+        events = await ledger.events(operation.id)
+        if not _has_end(events):
+            await _note_end(ledger, operation, attempt, events, by)
+    finally:
+        await ledger.surrender(lease)
+    return True
+
+
+def _has_end(events: Sequence[EventRecord]) -> bool:
+    """Whether the end of the run that closed the last attempt is recorded."""
+    closed = _last(events, Event.CLOSED.value)
+    assert closed is not None
+    return any(event.kind == RUN_ENDED and event.sequence > closed.sequence for event in events)
+
+
+async def _note_end(
+    ledger: AsyncLedger, operation: Operation, attempt: Attempt, events: Sequence[EventRecord], by: Actor
+) -> None:
+    closed = _last(events, Event.CLOSED.value)
+    assert closed is not None
     reason = _reason_of(attempt)
     seen = next(
         (event for event in events if event.sequence > closed.sequence and event.kind.startswith("seen_")), None
@@ -170,8 +198,6 @@ async def _record_end(ledger: AsyncLedger, operation: Operation, by: Actor) -> b
         why="the run was lost after its verdict",
         data=ending.model_dump(mode="json"),
     )
-    await ledger.surrender(lease)
-    return True
 
 
 def _reason_of(attempt: Attempt) -> NotSent | Unsure | None:

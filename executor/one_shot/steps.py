@@ -22,13 +22,10 @@ from executor.model.operation import Lease
 from executor.model.reasons import Halt, NotSent, Reason, Unsure
 from executor.model.transitions import Dispatch
 from executor.one_shot import after, before, claiming, keeping
-from executor.one_shot.recovery import RUN_ENDED
+from executor.one_shot.recovery import RUN_ENDED, RUN_OVERTAKEN
 from executor.one_shot.run import Halted, RefusedRun, Run
+from executor.one_shot.waits import record_wait
 from flows.flow import Submit
-
-RUN_OVERTAKEN = "run_overtaken"
-"""How a run ended that another one had overtaken; it explains nothing about the attempt that the operation has now."""
-
 
 _AUTHORED = range(4, 8)
 """The steps before the claim that run a flow's own code. (A view's is in step 8, and what it raises is a look that
@@ -49,10 +46,10 @@ async def go_through(run: Run) -> Ending:
             await _up_to_the_claim(run)
         except Halted as halt:
             run.report("halted", halt.reason.sentence)
-            return await _end(run, halt.reason, halt.detail)
+            return await _halt(run, halt.reason, halt.detail)
         except RefusedRun as refused:
             run.report("halted", refused.refused.sentence)
-            return await _end(run, refused.refused.reason, refused.refused.sentence)
+            return await _halt(run, refused.refused.reason, refused.refused.sentence)
         await _after_the_claim(run)
         return await _end(run, run.not_sent or run.unsure, _detail(run))
     finally:
@@ -167,6 +164,14 @@ async def _keep_lease(run: Run) -> None:
             return
         except LedgerError as error:
             run.report("note", f"the lease could not be renewed: {error}")
+
+
+async def _halt(run: Run, reason: Reason, detail: str) -> Ending:
+    """End before the claim. How long the operation waits is recorded while the account is held: else another worker
+    would find it due in between."""
+    ending = await _end(run, reason, detail)
+    await record_wait(run, ending)
+    return ending
 
 
 async def _end(run: Run, reason: Reason | None, detail: str) -> Ending:

@@ -26,7 +26,7 @@ from killed_run import CANCELLED
 from executor.errors import Exit
 from executor.model.admission import refusal
 from executor.model.reasons import Halt, NotSent
-from executor.one_shot.steps import RUN_OVERTAKEN
+from executor.one_shot.recovery import RUN_OVERTAKEN
 from executor.receipts import Standing
 from executor.service import Executor
 from playground.faults import Fault
