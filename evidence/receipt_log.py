@@ -35,6 +35,10 @@ class LogUnreadable(EvidenceError):
     """The log's files cannot be used."""
 
 
+class LogDamaged(EvidenceError):
+    """The log is not what its newest signed head counts."""
+
+
 class Entry(BaseModel):
     """One receipt: of which operation, on which state of its record (`events` of them, `head` the last one's hash),
     with which evidence. Hashes are SHA-256 in lower-case hex."""
@@ -92,11 +96,16 @@ class ReceiptLog:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def append(self, entry: Entry, signers: Sequence[Signer]) -> Head:
+    def append(
+        self, entry: Entry, signers: Sequence[Signer], keys: Mapping[str, Ed25519PublicKey] | None = None
+    ) -> Head:
         """Add an entry and sign the head that counts it; both durable on return. What a killed writer left in the
-        middle of a line, which nobody was told of, is taken away."""
+        middle of a line, which nobody was told of, is taken away. With `keys`, raises `LogDamaged` and signs nothing
+        when the lines are not those that the newest head counts: a new head would vouch for what was changed."""
         with self._alone():
             lines = self._whole_lines()
+            if keys is not None:
+                self._unharmed(lines, keys)
             line = entry.line()
             self._add(LINES, sum(len(one) + 1 for one in lines), line)
             frontier = _frontier([*lines, line])
@@ -156,6 +165,18 @@ class ReceiptLog:
         if counted < len(lines):
             flaws.append(f"{len(lines) - counted} receipts at the end are counted by no signed head")
         return LogReport(len(lines), len(heads), tuple(flaws))
+
+    def _unharmed(self, lines: Sequence[bytes], keys: Mapping[str, Ed25519PublicKey]) -> None:
+        """One line more than the newest head counts is what a writer leaves that is killed before it signs."""
+        heads = self._lines(HEADS)
+        head = _opened(Envelope.from_json(heads[-1]), keys) if heads else None
+        size, root = (head.size, head.root) if head is not None else (0, "")
+        if not size <= len(lines) <= size + 1 or (size and _frontier(lines[:size]).root.hex() != root):
+            raise LogDamaged(
+                f"the log of receipts in {self._folder} is not what was signed, so nothing is added to it. "
+                f"`interlock evidence verify --all` says where; restore {LINES} and {HEADS} from a backup, or keep "
+                "them elsewhere and let a new log begin."
+            )
 
     # Files
 

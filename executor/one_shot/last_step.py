@@ -1,4 +1,4 @@
-"""Step 17: the handoff when it is unresolved, the receipt, and the exit code that goes with both.
+"""Step 17: the handoff when it is unresolved, the receipt with its signature, and the exit code that goes with them.
 
 From the record alone, so that it can be taken by the run itself, by recovery after it, or asked for in a year. It may
 not judge: what the record does not say, the receipt does not either.
@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from evidence.store import EvidenceError
 from executor.errors import Exit
 from executor.ledger.thread import AsyncLedger
 from executor.model.admission import Refusal, Refused
@@ -24,7 +25,8 @@ from executor.model.step_table import STEPS
 from executor.model.transitions import Outcome
 from executor.one_shot.recovery import RUN_ENDED
 from executor.one_shot.run import Listener, StepEvent, tell
-from executor.receipts import Handover, Receipt, ReceiptPaths, build_receipt, paths_of, write_receipt
+from executor.one_shot.vouching import Kept, is_logged, keep, unvouched
+from executor.receipts import Handover, Receipt, ReceiptPaths, build_receipt, paths_of
 from executor.settings import Settings
 from flows.effect import Contract
 
@@ -32,6 +34,10 @@ _log = logging.getLogger(__name__)
 
 ITSELF = Actor(ActorKind.EXECUTOR, "interlock")
 """The program, as the author of what no run and no person records."""
+
+
+_TOLD = (RUN_ENDED, "refused", "handoff")
+"""After these a receipt is written."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +50,8 @@ class Ended:
     receipt_paths: ReceiptPaths
     exit: Exit
     receipt_problem: str = ""
-    """Why the receipt is not at those paths; empty when it is. The record has what is in it, and the next start writes
-    it."""
+    """Why the receipt is not at those paths, or is there and not signed and logged; empty when all is well. The record
+    has what is in it, and the next start mends it."""
     refused: Refused | None = None
     """Why it was refused before it began. The receipt tells of the run before it."""
 
@@ -90,7 +96,8 @@ class LastStep:
         ending = Ending.model_validate(dict(last.data)) if last is not None else None
         found = await self.ledger.operation(operation)
         receipt = await self.receipt(operation)
-        _, problem = await asyncio.to_thread(_written, receipt, self.folder)
+        kept = await asyncio.to_thread(keep, receipt, self.settings)
+        problem = kept.problem or kept.unsigned
         return Ended(found, ending, receipt, paths_of(receipt, self.folder), exit_of(found, ending), problem)
 
     async def write(self, operation: str) -> tuple[Receipt, str]:
@@ -109,18 +116,50 @@ class LastStep:
                 data={"owner": to_whom.owner, "queue": to_whom.queue, "respond_by": until},
             )
             receipt = await self.receipt(operation)
-        written, problem = await asyncio.to_thread(_written, receipt, self.folder)
-        if problem:
-            _log.warning("%s: %s", operation, problem)
-            return receipt, problem
+        kept = await asyncio.to_thread(keep, receipt, self.settings)
+        if kept.problem or kept.unsigned:
+            _log.warning("%s: %s", operation, kept.problem or kept.unsigned)
+        if not kept.problem:
+            await self._note(operation, receipt, kept)
+        return receipt, kept.problem or kept.unsigned
+
+    async def mend(self, operations: Sequence[str]) -> None:
+        """Make those receipts anew whose writer was lost before they were signed and logged, or that could not be. One
+        that the record says was signed stays as it is, whatever became of it since: that is for
+        `interlock evidence verify` to say."""
+        try:
+            for operation in await asyncio.to_thread(unvouched, operations, self.settings):
+                if not await self._was_lost(operation):
+                    continue
+                receipt = await self.receipt(operation)
+                kept = await asyncio.to_thread(keep, receipt, self.settings)
+                if kept.problem or kept.unsigned:
+                    _log.warning("%s: %s", operation, kept.problem or kept.unsigned)
+                    return  # it would be the same for the others
+                await self._note(operation, receipt, kept)
+        except (OSError, EvidenceError) as error:
+            _log.warning("receipts were not looked through: %s", error)
+
+    async def _was_lost(self, operation: str) -> bool:
+        """Whether the record knows of no receipt that tells the end of the last run and is in the log."""
+        noted = 0
+        digest = ""
+        for event in await self.ledger.events(operation):
+            if event.kind == "receipt":
+                noted, digest = event.sequence, str(event.data["sha256"])
+            elif event.kind in _TOLD:
+                noted = 0
+        return not noted or not await asyncio.to_thread(is_logged, operation, digest, self.settings)
+
+    async def _note(self, operation: str, receipt: Receipt, kept: Kept) -> None:
+        said = {"sha256": hashlib.sha256(kept.written).hexdigest(), "version": receipt.record.version}
         await self.ledger.note(
             operation,
             kind="receipt",
             by=ITSELF,
-            why="written",
-            data={"sha256": hashlib.sha256(written).hexdigest(), "version": receipt.record.version},
+            why=kept.unsigned or "written",
+            data={**said, "signed": not kept.unsigned},
         )
-        return receipt, ""
 
     async def _handed_off(self, operation: str) -> bool:
         """Whether the attempt that is unresolved has been handed to somebody already."""
@@ -131,14 +170,6 @@ class LastStep:
     def _report(self, operation: str, moment: str) -> None:
         if self.listener is not None:
             tell(self.listener, StepEvent(STEPS[16].number, STEPS[16].name, moment, operation))
-
-
-def _written(receipt: Receipt, folder: Path) -> tuple[bytes, str]:
-    """What is in the file now; or the reason, as a sentence, why there is none."""
-    try:
-        return write_receipt(receipt, folder).json.read_bytes(), ""
-    except OSError as error:
-        return b"", f"The receipt could not be written to {folder}: {error.strerror or type(error).__name__}."
 
 
 def exit_of(operation: Operation, ending: Ending | None) -> Exit:

@@ -313,7 +313,7 @@ class Happening(_Part):
 class Receipt(_Part):
     """What was authorized, attempted and observed, what stays unknown, what may be done and what not (E1).
 
-    Built from the record alone. It is neither signed nor checked against the site.
+    Built from the record alone, and not checked against the site. Its signature is in a file beside it.
     """
 
     schema_version: Literal[1] = 1
