@@ -48,6 +48,8 @@ async def test_answers_of_every_framing_arrive_as_they_were(way, make_gate, conn
         "/gzip": b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed) + packed,
         "/big": b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(big) + big,
         "/204": b"HTTP/1.1 204 No Content\r\n\r\n",
+        "/205": b"HTTP/1.1 205 Reset Content\r\nContent-Length: 0\r\n\r\n",
+        "/206": b"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 2-3/9\r\nContent-Length: 2\r\n\r\nlo",
         "/304": b'HTTP/1.1 304 Not Modified\r\nETag: "a"\r\n\r\n',
         "/early": b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + OK,
         "/own": b"HTTP/1.1 200 OK\r\nX-Interlock: forged\r\nAlt-Svc: h3\r\nContent-Length: 0\r\n\r\n",
@@ -58,6 +60,11 @@ async def test_answers_of_every_framing_arrive_as_they_were(way, make_gate, conn
     assert gzip.decompress((await client.ask("GET", "/gzip")).body) == b"text " * 1000
     assert (await client.ask("GET", "/big")).body == big
     assert (await client.ask("GET", "/204")).status == 204
+    empty = await client.ask("GET", "/205")
+    assert (empty.status, empty.body, empty.whole) == (205, b"", True)
+    part = await client.ask("GET", "/206", Range="bytes=2-3")
+    assert (part.status, part.body, part.header("content-range")) == (206, b"lo", "bytes 2-3/9")
+    assert site.seen[-1].header("range") == "bytes=2-3"
     assert (await client.ask("GET", "/304")).header("etag") == '"a"'
     assert (await client.ask("GET", "/early")).body == b"ok"
     own = await client.ask("GET", "/own")
