@@ -86,6 +86,7 @@ class Exchange:
             raise SpoolFull(f"the body is larger than {self._limits.body_bytes} bytes")
         while piece := await self._browser.piece():
             await self._spool.write(piece)
+        await self._spool.end()
 
     async def _large_body(self) -> LargeBody:
         """What the rules can know of a body that is too large to hold: a form is read from the spool, in pieces."""

@@ -104,8 +104,8 @@ class Http2Stream:
             self._connection.pump(self)
 
     async def drained(self) -> None:
-        """Wait until so much has gone that more may be given. Raises `StreamLost`."""
-        while self.lost is None and (len(self.waiting) > ENOUGH or self._connection.is_full):
+        """Wait until so much has gone that more may be given, or all has. Raises `StreamLost`."""
+        while self.lost is None and not self.sent_end and (len(self.waiting) > ENOUGH or self._connection.is_full):
             self._writer = asyncio.get_running_loop().create_future()
             try:
                 await self._writer

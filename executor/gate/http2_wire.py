@@ -264,8 +264,8 @@ class Http2Connection:
             stream.sent_end = True
             self._blocked.pop(stream.number, None)
             self._forget_if_over(stream)
-        if len(stream.waiting) <= ENOUGH and not self.is_full:
-            stream.wake_writer()
+        if last or (len(stream.waiting) <= ENOUGH and not self.is_full):
+            stream.wake_writer()  # of a stream that is over nobody hears any more
         return not last
 
     def _pump_all(self) -> None:

@@ -43,6 +43,11 @@ class Spool:
         if self.size > self._memory_bytes and len(self._held) >= min(_PIECE, self._memory_bytes):
             await self._to_file()
 
+    async def end(self) -> None:
+        """The body is whole. From here on a full disk is no trouble any more. Raises `SpoolFull`."""
+        if self._file is not None and self._held:
+            await self._to_file()
+
     async def bytes_up_to(self, limit: int) -> bytes | None:
         """The whole body, or None when it is larger than `limit`."""
         if self.size > limit:
@@ -52,13 +57,12 @@ class Spool:
         return b"".join([piece async for piece in self.pieces()])
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The body from its beginning, in pieces of at most a mebibyte; may be read several times, one at a time."""
+        """The body from its beginning, in pieces of at most a mebibyte; after `end`. May be read several
+        times, one at a time."""
         if self._file is None:
             for start in range(0, len(self._held), _PIECE):
                 yield bytes(self._held[start : start + _PIECE])
             return
-        if self._held:
-            await self._to_file()
         file = self._file
         await asyncio.to_thread(file.seek, 0)
         while piece := await asyncio.to_thread(file.read, _PIECE):

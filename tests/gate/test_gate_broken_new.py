@@ -4,8 +4,11 @@ Truth is what arrived at the site."""
 from __future__ import annotations
 
 import asyncio
+import errno
+import io
 import json
 import socket
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -14,14 +17,18 @@ from gate_origin import OK
 from gate_support import RecordingDoor, rules_for
 from h2.errors import ErrorCodes
 from h2.exceptions import ProtocolError
-from http2_parts import Http2Origin
+from h2.settings import SettingCodes
+from http2_parts import Http2Origin, lenient
 from http2_parts import Line as Stream
 from websocket_site import Page, WebSocketSite
 from wsproto.events import Ping, Pong
 
+from executor.gate.http2_stream import Http2Stream
+from executor.gate.http2_wire import Http2Connection
 from executor.gate.limits import Limits
 from executor.gate.rules import Kind, Phase, Rules, decide
 from executor.gate.state import Carried
+from executor.gate.stream import ByteStream
 from flows import graphql
 from flows.effect import Effect, WebSocket, Write
 from flows.wire import Answer, Form, LargeBody, OutgoingRequest, UnreadableBody
@@ -333,3 +340,64 @@ def test_broken_the_fields_of_a_large_form_count_in_what_is_kept() -> None:
     )
     assert Carried(1, write, request, Answer(200)).size >= 1000
     assert Limits().carried_total_bytes > Limits().carried_bytes
+
+
+# Waiting
+
+
+async def test_broken_what_was_sent_to_its_end_is_waited_for_no_longer() -> None:
+    """The last frame fills the transport: the stream is over, and nothing that comes later would wake who waits."""
+    ours, theirs = socket.socketpair()
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    theirs.setblocking(False)
+    carrier = ByteStream()
+    loop = asyncio.get_running_loop()
+    await loop.connect_accepted_socket(lambda: carrier, ours)
+    asked: asyncio.Future[Http2Stream] = loop.create_future()
+    connection = Http2Connection(carrier, Limits(), on_request=lambda stream, _: asked.set_result(stream))
+    running = asyncio.ensure_future(connection.run())
+    browser = lenient(client=True)
+    browser.initiate_connection()
+    browser.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 1 << 24})
+    browser.increment_flow_control_window(1 << 24)
+    browser.send_headers(1, [(b":method", b"GET"), (b":path", b"/")], end_stream=True)
+    await loop.sock_sendall(theirs, browser.data_to_send())
+    stream = await asyncio.wait_for(asked, 10)
+    connection.head(stream, [(b":status", b"200")], end=False)
+    stream.send(b"x" * 512 * 1024, end=True)
+    draining = asyncio.ensure_future(stream.drained())
+    got = 0
+    async with asyncio.timeout(10):
+        while not stream.sent_end:
+            got += len(await loop.sock_recv(theirs, 4096))
+        assert carrier.is_full
+        await draining
+        while got < 512 * 1024:
+            got += len(await loop.sock_recv(theirs, 65536))
+    theirs.close()
+    await running
+    await carrier.wait_closed(1)
+
+
+async def test_broken_a_disk_that_fills_up_at_the_end_of_a_body_is_a_refusal(make_gate, connect, monkeypatch) -> None:
+    """The last piece is written when the body is read again: too late for an answer, and for an entry in the log."""
+    with Speaking() as site:
+        gate = await make_gate(site)
+        client = await connect(gate, site.url)
+        monkeypatch.setattr(tempfile, "TemporaryFile", _Full)
+        got = await client.ask("PUT", "/upload", b"x" * 1_500_000)
+        assert got.interlock == "body_unreadable"
+        assert [(entry.kind, entry.bytes_out) for entry in gate.log] == [(Kind.REFUSED, False)]
+        assert await client.at_end()
+
+
+class _Full(io.BytesIO):
+    """A file on a disk that takes a mebibyte and a little."""
+
+    def __init__(self, **_: object) -> None:
+        super().__init__()
+
+    def write(self, data: bytes) -> int:  # type: ignore[override]
+        if self.tell() + len(data) > 1_400_000:
+            raise OSError(errno.ENOSPC, "no space left on device")
+        return super().write(data)
