@@ -52,6 +52,8 @@ _END_S = 10.0
 _OPEN_S = 30.0
 """For a context and its blank page. The driver gives these no limit of its own, and a browser that is there but does
 not answer would hold a run for ever: after the submit too, with its attempt open and its lease renewed."""
+_REFUSALS = 3
+"""A browser that opens none of so many contexts in a row is replaced."""
 
 _AROUND_THE_GATE = "PLAYWRIGHT_DISABLE_FORCED_CHROMIUM_PROXIED_LOOPBACK"
 """With this set the driver lets loopback go around the proxy. It is taken out of the environment before launching; the
@@ -84,7 +86,9 @@ class BrowserHost:
         self.lost = asyncio.Event()
         """Set when the browser process has gone away, or the connection to it."""
         self.unwell = False
-        """It is there, and did not open a context in time: fit for nothing new."""
+        """It is there, and did not open a context in time, or none of several: fit for nothing new."""
+        self._refused = 0
+        """How many contexts in a row it did not open."""
         self._closing: set[asyncio.Task[None]] = set()
         self.opened = 0
         """How many contexts were opened so far."""
@@ -129,6 +133,8 @@ class BrowserHost:
                 self._playwright = await async_playwright().start()
                 self._browser = await begin(self._playwright)
             self._browser.on("disconnected", lambda _browser: self.lost.set())
+            if not self._browser.is_connected():  # before anybody listened
+                self.lost.set()
             if self._lodging is not None:
                 await asyncio.to_thread(self._lodging.note_profiles)
         except InterlockError:
@@ -221,12 +227,18 @@ class BrowserHost:
         if isinstance(gate, PassingTunnel) and scripts:
             raise ValueError("pages with scripts open behind a gate")
         if self._browser is None or not self._browser.is_connected():
+            self.lost.set()  # whatever the driver has told: nobody is given this browser again
             raise NotReady("The browser has gone away. Run it again; nothing was dispatched.")
         opening = asyncio.ensure_future(self._open(self._browser, gate, cookies, dialogs, scripts))
         try:
             async with asyncio.timeout(_OPEN_S):
-                return await asyncio.shield(opening)
+                session = await asyncio.shield(opening)
+                self._refused = 0
+                return session
         except PlaywrightError as error:
+            # Once, it may be the cookies of an account; without an exception, it is the browser.
+            self._refused += 1
+            self.unwell = self.unwell or self._refused >= _REFUSALS
             raise NotReady(f"The browser did not open a context: {str(error).splitlines()[0]}") from error
         except TimeoutError as error:
             self.unwell = True

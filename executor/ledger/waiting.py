@@ -25,7 +25,8 @@ from executor.model.transitions import Dispatch, Event, Outcome, Permission
 from executor.model.waiting import RESUMED, WAITS
 
 PAGE = 2000
-"""How many authorized operations are looked at: of each account the longest permitted, then the next of each."""
+"""How many authorized operations are looked at together: of each account the longest permitted, then the next of each.
+The next as many only where these do not fill the answer: what waits must not hide what does not."""
 
 LONGEST_WAIT_S = 31 * 24 * 3600.0
 
@@ -43,9 +44,30 @@ def due(
     found: list[Due] = []
     taken = set(without)
     by_name = {flow.name: flow for flow in flows}
+    offset = 0
+    while len(found) < limit:
+        rows = _candidates(tx, flows, offset)
+        _choose(tx, rows, by_name, found, taken, limit=limit, behind_anchor=behind_anchor)
+        if len(rows) < PAGE:
+            break
+        offset += PAGE
+    return found
+
+
+def _choose(
+    tx: Transaction,
+    rows: Sequence[Row[Any]],
+    by_name: Mapping[str, FlowBinding],
+    found: list[Due],
+    taken: set[str],
+    *,
+    limit: int,
+    behind_anchor: bool,
+) -> None:
+    """Add to `found` what of these may run now, by their turns, and to `taken` its accounts."""
     # An account's turn begins when its operation was permitted, or its last run ended, whichever was later: who has
     # many goes behind who has waited longer. Of one account this keeps the order in which they were permitted.
-    rows = sorted(_candidates(tx, flows), key=lambda row: (max(row.permitted_us, row.served_us or 0), row.place))
+    rows = sorted(rows, key=lambda row: (max(row.permitted_us, row.served_us or 0), row.place))
     missing = _not_succeeded(tx, rows)
     for row in rows:
         if len(found) >= limit:
@@ -64,10 +86,9 @@ def due(
             continue
         taken.add(row.account_key)
         found.append(Due(operation=operation, authorized_at=at(row.permitted_us)))
-    return found
 
 
-def _candidates(tx: Transaction, flows: Collection[FlowBinding]) -> list[Row[Any]]:
+def _candidates(tx: Transaction, flows: Collection[FlowBinding], offset: int) -> list[Row[Any]]:
     """Authorized and not started, with nothing in the way that a query can see."""
     last = approvals.alias("last")
     other = operations.alias("other")
@@ -144,6 +165,7 @@ def _candidates(tx: Transaction, flows: Collection[FlowBinding]) -> list[Row[Any
         )
         .order_by(place, last.c.at_us, operations.c.proposed_position)
         .limit(PAGE)
+        .offset(offset)
     )
     return list(tx.connection.execute(query))
 

@@ -11,8 +11,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,7 +51,7 @@ def temporary(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 
 @contextlib.asynccontextmanager
-async def context_on(host: BrowserHost) -> AsyncIterator[Session]:
+async def context_on(host: BrowserHost, cookies: Sequence[Mapping[str, Any]] = ()) -> AsyncIterator[Session]:
     gate = Gate(
         authority=host.authority,
         rules=Rules(destination_origin="http://127.0.0.1:1", effect=PlaygroundForm.effect),
@@ -62,7 +63,7 @@ async def context_on(host: BrowserHost) -> AsyncIterator[Session]:
         limits=Limits(),
     )
     async with gate:
-        session = await host.open(gate)
+        session = await host.open(gate, cookies=cookies)
         try:
             yield session
         finally:
@@ -184,3 +185,26 @@ async def test_what_a_killed_program_left_is_cleared_by_the_next(temporary: Path
     assert not alive(left)
     assert left_in(temporary) == [kept.folder.name]
     kept.leave()
+
+
+async def test_a_browser_that_opens_nothing_any_more_is_replaced(temporary: Path) -> None:
+    """It is there and answers at once, each time that it cannot. One refusal alone may be an account's own cookies."""
+    async with pool() as browsers:
+        async with browsers.use() as first:
+            bad = [{"name": "pg", "value": "v", "domain": "", "path": "nowhere"}]
+            for _ in range(2):
+                with pytest.raises(NotReady):
+                    async with context_on(first, cookies=bad):
+                        pass
+            assert not first.unwell
+            async with context_on(first):
+                pass  # it opens others: nothing is wrong with it
+            for _ in range(3):
+                with pytest.raises(NotReady):
+                    async with context_on(first, cookies=bad):
+                        pass
+            assert first.unwell
+        async with browsers.use() as second:
+            assert second is not first
+            async with context_on(second):
+                pass
