@@ -31,11 +31,16 @@ def parse_payload(flow: Flow[Any], payload: Mapping[str, Any] | Payload) -> Any:
         problems = f"{', '.join(unfit)}: a value in it has no canonical form"
     except ValidationError as error:
         problems = "; ".join(
-            f"{'.'.join(str(part) for part in one['loc']) or 'payload'}: {one['msg']}"
+            f"{'.'.join(str(part) for part in one['loc']) or 'payload'}: {_says(one['msg'])}"
             for one in error.errors(include_input=False, include_url=False, include_context=False)
         )
     # Not chained: the validator's own words hold the values, and a traceback would show them.
     raise BadInput(f"The payload does not fit flow {flow.name}: {problems}.")
+
+
+def _says(message: str) -> str:
+    """The validator's words, but for those that would show a class of ours instead of what to write."""
+    return 'this is a file, written as {"path": "NAME"}' if "PayloadFile" in message else message
 
 
 def _is_canonical(value: object) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -285,7 +285,10 @@ class Settings(RunSettings, BaseSettings):
         try:
             return RunSettings.model_validate(values)
         except ValidationError as error:
-            said = "; ".join(_flaw(one["loc"], one["msg"], one["type"]) for one in error.errors(include_url=False))
+            said = "; ".join(
+                flaw(one["loc"], one["msg"], one["type"], RunSettings.model_fields)
+                for one in error.errors(include_url=False)
+            )
             raise ValueError(f"{' with '.join(tables)}: {said}") from None
 
     @property
@@ -340,12 +343,13 @@ def no_misspelt_variable(environment: Mapping[str, str]) -> None:
         raise BadInput(f"The environment variable {given} is no setting. {hint}")
 
 
-def _flaw(place: tuple[int | str, ...], message: str, kind: str) -> str:
+def flaw(place: tuple[int | str, ...], message: str, kind: str, names: Iterable[str]) -> str:
+    """One of the validator's errors in words for a person. `names` are the settings that could stand at that place."""
     name = ".".join(str(part) for part in place)
     if kind == "extra_forbidden":
         if name in Settings.model_fields:
             return f"{name} is a setting of the whole program and stands outside such a table"
-        near = difflib.get_close_matches(name, list(RunSettings.model_fields), n=1)
+        near = difflib.get_close_matches(name, list(names), n=1)
         return f"{name} is no setting{f' ({near[0]}?)' if near else ''}"
     said = message.removeprefix("Value error, ")
     return f"{name}: {said}" if name else said

@@ -52,6 +52,7 @@ def _of_other_rooms(error: BaseException) -> Failure | None:
 
     from evidence.store import EvidenceError
     from executor.browser.finding import BrowserMissing
+    from executor.settings import Settings, flaw
     from flows.registry import RegistryError
     from playground.process import StartError
 
@@ -61,9 +62,7 @@ def _of_other_rooms(error: BaseException) -> Failure | None:
         return Failure(_sentence(error), Exit.DEFECT)
     if isinstance(error, ValidationError) and error.title == "Settings":
         found = "; ".join(
-            f"{'.'.join(str(part) for part in one['loc'])}: {one['msg']}".removeprefix(": ").replace(
-                "Value error, ", ""
-            )
+            flaw(one["loc"], one["msg"], one["type"], Settings.model_fields)
             for one in error.errors(include_url=False, include_input=False, include_context=False)
         )
         return Failure(f"The settings cannot be used: {found}.", Exit.USAGE)

@@ -88,6 +88,8 @@ def _rows(value: Any, prefix: str = "") -> list[tuple[str, str]]:
 
 
 def _field(schema: dict[str, Any]) -> str:
+    if schema.get("$ref", "").endswith("/PayloadFile"):
+        return 'a file: {"path": "NAME"}, taken from where the payload is'
     return ", ".join(f"{key}: {_text(schema[key])}" for key in ("type", "description", "maxLength") if key in schema)
 
 
@@ -100,7 +102,7 @@ def _text(value: Any) -> str:
 
 
 def login(
-    flow: Annotated[str, typer.Argument(help="A registered flow with a login by form.")],
+    flow: Annotated[str, typer.Argument(help="A registered flow, or path/to/file.py:Class, with a login by form.")],
     site: Annotated[str, typer.Option("--site", help="The destination, as in propose.")],
     account: Annotated[str, typer.Option("--account", help="The account that the site will show.")],
     as_json: AsJson = False,

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from executor.cli.surroundings import AsJson, OperationId, cell, executor, out, print_json, run
 from executor.model.admission import stops_for
+from executor.model.retry import Permits
 
 if TYPE_CHECKING:
     from executor.ledger.ledger import Waiting
@@ -190,7 +191,10 @@ def waits_sentence(wait: Waiting) -> str:
 
 def _further(retry: Retry) -> list[tuple[str, str]]:
     """Whether it may have another attempt, by what, and until when."""
-    until = f" Until {retry.until.isoformat(sep=' ', timespec='seconds')}." if retry.until is not None else ""
+    # Where nothing is permitted the end of the key's time would read as if it ended that.
+    until = ""
+    if retry.until is not None and retry.permits is not Permits.NOTHING:
+        until = f" Until {retry.until.isoformat(sep=' ', timespec='seconds')}."
     return [("another attempt", f"{retry.permits.value}: {retry.sentence}{until}")]
 
 

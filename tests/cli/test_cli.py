@@ -375,6 +375,7 @@ def test_flows_are_listed_and_shown(interlock: Interlock) -> None:
     shown = interlock("flows", "show", FLOW)
     for word in ("effect path", "/form/publish", "contract category", "write_without_key", "contract undo"):
         assert word in shown.out
+    assert 'a file: {"path": "NAME"}' in interlock("flows", "show", "playground-photo").out
     assert interlock("flows", "show", FLOW, "--json").json["effect"]["method"] == "POST"
     assert interlock("flows", "show", "wordpres").exit == 2
 

@@ -44,3 +44,7 @@ def test_every_setting_with_its_source(
     monkeypatch.setenv("INTERLOCK_LOOKS", "3")
     assert execute(["settings"]) == 2
     assert "INTERLOCK_LOOKS is no setting" in capsys.readouterr().err
+    monkeypatch.delenv("INTERLOCK_LOOKS")
+    (tmp_path / "settings.toml").write_text("answr_s = 5\n")
+    assert execute(["settings"]) == 2
+    assert "answr_s is no setting (answer_s?)" in capsys.readouterr().err
