@@ -33,11 +33,19 @@ class Frontier:
 
     def with_leaf(self, leaf: bytes) -> Frontier:
         """The log with one entry more, given by its leaf hash."""
-        peaks, grown, carry = list(self.peaks), leaf, self.size
-        while carry & 1:
-            grown = node_hash(peaks.pop(), grown)
-            carry >>= 1
-        return Frontier(self.size + 1, (*peaks, grown))
+        return self.with_leaves((leaf,))
+
+    def with_leaves(self, leaves: Sequence[bytes]) -> Frontier:
+        """The log with these entries more, given by their leaf hashes."""
+        peaks, size = list(self.peaks), self.size
+        for leaf in leaves:
+            grown, carry = leaf, size
+            while carry & 1:
+                grown = node_hash(peaks.pop(), grown)
+                carry >>= 1
+            peaks.append(grown)
+            size += 1
+        return Frontier(size, tuple(peaks))
 
     @property
     def root(self) -> bytes:
@@ -51,10 +59,7 @@ class Frontier:
 
 def root_of(leaves: Sequence[bytes]) -> bytes:
     """The root over leaf hashes in their order."""
-    frontier = Frontier()
-    for leaf in leaves:
-        frontier = frontier.with_leaf(leaf)
-    return frontier.root
+    return Frontier().with_leaves(leaves).root
 
 
 def inclusion_proof(leaves: Sequence[bytes], index: int) -> tuple[bytes, ...]:

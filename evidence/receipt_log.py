@@ -28,6 +28,9 @@ from evidence.store import EvidenceError
 LINES, HEADS = "receipts.log", "receipts.heads"
 HEAD_TYPE = "application/vnd.interlock.tree-head+json"
 
+_LONGEST_HEAD = 65536
+"""Bytes; a head with one signature has about 450."""
+
 Sha256 = Field(pattern=r"^[0-9a-f]{64}$")
 
 
@@ -104,14 +107,13 @@ class ReceiptLog:
         when the lines are not those that the newest head counts: a new head would vouch for what was changed."""
         with self._alone():
             lines = self._whole_lines()
-            if keys is not None:
-                self._unharmed(lines, keys)
+            counted = self._unharmed(lines, keys) if keys is not None else Frontier()
             line = entry.line()
             self._add(LINES, sum(len(one) + 1 for one in lines), line)
-            frontier = _frontier([*lines, line])
+            frontier = counted.with_leaves([leaf_hash(one) for one in (*lines[counted.size :], line)])
             head = Head(size=frontier.size, root=frontier.root.hex(), at=datetime.now(UTC))
             envelope = signed(rfc8785.dumps(head.model_dump(mode="json")), HEAD_TYPE, signers)
-            self._add(HEADS, sum(len(one) + 1 for one in self._lines(HEADS)), envelope.to_json())
+            self._add(HEADS, self._end_of_heads(), envelope.to_json())
             return head
 
     def entries(self) -> tuple[Entry, ...]:
@@ -166,17 +168,20 @@ class ReceiptLog:
             flaws.append(f"{len(lines) - counted} receipts at the end are counted by no signed head")
         return LogReport(len(lines), len(heads), tuple(flaws))
 
-    def _unharmed(self, lines: Sequence[bytes], keys: Mapping[str, Ed25519PublicKey]) -> None:
-        """One line more than the newest head counts is what a writer leaves that is killed before it signs."""
-        heads = self._lines(HEADS)
-        head = _opened(Envelope.from_json(heads[-1]), keys) if heads else None
-        size, root = (head.size, head.root) if head is not None else (0, "")
-        if not size <= len(lines) <= size + 1 or (size and _frontier(lines[:size]).root.hex() != root):
+    def _unharmed(self, lines: Sequence[bytes], keys: Mapping[str, Ed25519PublicKey]) -> Frontier:
+        """The tree that the newest head counts. One line more is what a writer leaves that is killed before it
+        signs."""
+        newest = self._newest_head()
+        head = _opened(Envelope.from_json(newest), keys) if newest is not None else None
+        size = head.size if head is not None else 0
+        counted = Frontier().with_leaves([leaf_hash(line) for line in lines[:size]])
+        if not size <= len(lines) <= size + 1 or (head is not None and counted.root.hex() != head.root):
             raise LogDamaged(
                 f"the log of receipts in {self._folder} is not what was signed, so nothing is added to it. "
                 f"`interlock evidence verify --all` says where; restore {LINES} and {HEADS} from a backup, or keep "
                 "them elsewhere and let a new log begin."
             )
+        return counted
 
     # Files
 
@@ -210,6 +215,29 @@ class ReceiptLog:
             raise LogUnreadable(f"{self._folder / name} cannot be read: {error.strerror}.") from error
         return data.split(b"\n")[:-1]
 
+    def _newest_head(self) -> bytes | None:
+        """The last that came to its end, without reading those before it."""
+        end = self._end_of_heads()
+        if end == 0:
+            return None
+        with (self._folder / HEADS).open("rb") as file:
+            file.seek(max(0, end - _LONGEST_HEAD))
+            return file.read(end - file.tell()).removesuffix(b"\n").rpartition(b"\n")[2]
+
+    def _end_of_heads(self) -> int:
+        """Where the last whole line ends."""
+        try:
+            with (self._folder / HEADS).open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                start = file.seek(max(0, size - _LONGEST_HEAD))
+                tail = file.read()
+        except FileNotFoundError:
+            return 0
+        end = tail.rfind(b"\n") + 1
+        if end == 0 and start > 0:
+            raise LogUnreadable(f"{self._folder / HEADS} ends in what is no signed head.")
+        return start + end
+
     def _add(self, name: str, end: int, line: bytes) -> None:
         descriptor = os.open(self._folder / name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
@@ -238,13 +266,6 @@ def _opened(envelope: Envelope, keys: Mapping[str, Ed25519PublicKey]) -> Head:
         return Head.model_validate_json(data)
     except ValidationError as error:
         raise LogUnreadable("a signed head of the log is of a kind that this program does not know.") from error
-
-
-def _frontier(lines: Sequence[bytes]) -> Frontier:
-    frontier = Frontier()
-    for line in lines:
-        frontier = frontier.with_leaf(leaf_hash(line))
-    return frontier
 
 
 def _roots(lines: Sequence[bytes]) -> list[str]:

@@ -17,6 +17,7 @@ class Exit(IntEnum):
     REJECTED = 30
     REFUSED = 40
     NOT_SENT = 50
+    ALTERED = 60
     DEFECT = 70
 
 

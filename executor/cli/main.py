@@ -15,8 +15,10 @@ from executor.cli import (
     browser,
     demo,
     doctor,
+    evidence_commands,
     flow_commands,
     intents,
+    keys,
     playground_command,
     reading,
     running,
@@ -32,7 +34,7 @@ app = typer.Typer(
     name="interlock",
     help="Perform one consequential action in a web page at most once, and be able to prove what was done.",
     epilog="Exit codes: 0 succeeded, 10 accepted, 20 unknown, 30 rejected, 40 refused, 50 proven not sent, "
-    "70 defect or surroundings, 2 usage.",
+    "60 altered or missing (`evidence verify`), 70 defect or surroundings, 2 usage.",
     invoke_without_command=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -78,6 +80,8 @@ app.command("stop", short_help="Let nothing be submitted any more; list and lift
 app.command("list")(reading.list_operations)
 app.command("show", short_help="Show one operation and all its events.")(reading.show)
 app.command("receipt", short_help="Print an operation's receipt.")(reading.receipt)
+app.add_typer(evidence_commands.app, name="evidence")
+app.add_typer(keys.app, name="keys")
 app.command("settings", short_help="Show every setting and where it came from.")(settings_command.settings_in_effect)
 
 

@@ -179,6 +179,7 @@ _EXITS: Mapping[Exit, str] = {
     Exit.REJECTED: "evidence says that the effect did not take place",
     Exit.REFUSED: "refused by policy before dispatch; a second run prints the stored receipt",
     Exit.NOT_SENT: "an attempt was made and is proven not sent",
+    Exit.ALTERED: "`interlock evidence verify`: something is altered or missing",
     Exit.DEFECT: "a defect, or surroundings that are not fit, before the claim",
 }
 
