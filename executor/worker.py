@@ -114,7 +114,7 @@ class Worker:
         handler of the event loop."""
         if not self.draining.is_set():
             self.draining.set()
-            self._say(Progress(what=Happening.DRAINING, detail=f"{len(self._running)} runs are under way"))
+            self._say(Progress(what=Happening.DRAINING, detail=f"runs under way: {len(self._running)}"))
 
     async def work(self, *, once: bool = False) -> Tally:
         """Run what is due until `drain`; with `once` until nothing is due and nothing runs here. Returns after the last
@@ -137,7 +137,7 @@ class Worker:
         finally:
             while self._running:
                 await asyncio.wait(self._running)
-        self._say(Progress(what=Happening.DONE, detail=f"{self.tally.runs} runs"))
+        self._say(Progress(what=Happening.DONE, detail=f"runs: {self.tally.runs}"))
         return self.tally
 
     async def _begin_what_is_due(self) -> int | None:

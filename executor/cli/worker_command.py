@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from executor.cli.surroundings import AsJson, OperationId, actor, cell, executor, out, person, print_json, run, settings
-from executor.errors import Exit
+from executor.errors import BadInput, Exit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -148,7 +148,12 @@ def resume(
 
     async def work() -> str:
         async with executor() as service:
-            return (await service.resume(operation, by=by, why=why)).id
+            found = (await service.operation(operation)).id
+            if found not in {one.operation for one in await service.ledger.waiting()}:
+                raise BadInput(
+                    f"{found} does not wait, so nothing was changed. `interlock show {found}` says where it is."
+                )
+            return (await service.resume(found, by=by, why=why)).id
 
     found = run(work())
     if as_json:

@@ -271,6 +271,7 @@ def test_an_expired_approval_is_refused(interlock: Interlock, payload: str) -> N
 def test_a_stop_refuses_runs_until_it_is_lifted(interlock: Interlock, payload: str) -> None:
     operation = propose(interlock, payload).json["operation"]
     interlock("approve", operation, "--yes")
+    assert interlock("resume", operation).exit == 2, "it does not wait"
     stop = interlock("stop", "--site", SITE, "--account", "editor", "--why", "looking", "--json").json
     said = interlock("run", operation, "--json")
     assert said.exit == 40
