@@ -244,6 +244,11 @@ def _flows(settings: Settings) -> Iterator[Check]:
         yield Check("flows", Fitness.NOTE, " ".join(broken))
     else:
         yield Check("flows", Fitness.GOOD, f"{len(reads)} flows are registered and complete")
+    if strange := [name for name in settings.flow if name not in registry.names()]:
+        tables = ", ".join(f'[flow."{name}"]' for name in strange)
+        yield Check(
+            "tables", Fitness.NOTE, f"no registered flow goes by {tables}; that is right for a flow from a file only"
+        )
     if reads:
         most = max(reads, key=lambda name: reads[name])
         yield Check(

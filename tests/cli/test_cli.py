@@ -404,6 +404,16 @@ def test_doctor_says_what_is_missing(interlock: Interlock, monkeypatch: pytest.M
     assert {one["name"] for one in said.json["checks"] if one["fitness"] == "missing"} == {"browser", "disk"}
 
 
+def test_doctor_notices_a_table_that_no_flow_goes_by(interlock: Interlock, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    tables = '[flow."wordpress"]\nlook_s = 50.0\n[flow."wordpres"]\nlook_s = 50.0\n'
+    (tmp_path / "home" / "settings.toml").write_text(tables, encoding="utf-8")
+    checks = {one["name"]: one for one in interlock("doctor", "--quick", "--json").json["checks"]}
+    assert checks["tables"]["fitness"] == "note"
+    assert '[flow."wordpres"];' in checks["tables"]["says"]
+    assert '[flow."wordpress"]' not in checks["tables"]["says"]
+
+
 def test_doctor_says_where_no_evidence_can_be_kept(interlock: Interlock, monkeypatch: pytest.MonkeyPatch) -> None:
     def link(*_: object, **__: object) -> None:  # as a FAT file system and some network shares have it
         raise OSError(errno.EPERM, "Operation not permitted")
