@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+
+from threaded_listener import ThreadedListener
 
 
 @dataclass
@@ -47,7 +48,7 @@ def closing(connection: socket.socket, carried: Carried) -> bool:
 
 
 @dataclass
-class ConnectProxy:
+class ConnectProxy(ThreadedListener):
     """Listens on 127.0.0.1. Takes CONNECT and nothing else."""
 
     answer: Answer = tunnelling
@@ -55,24 +56,6 @@ class ConnectProxy:
     login: str = ""
     """The Proxy-Authorization that is asked for, if any."""
     log: list[Carried] = field(default_factory=list)
-
-    def __enter__(self) -> ConnectProxy:
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listening.getsockname()[1]
-        self._open: list[socket.socket] = []
-        self._threads = [threading.Thread(target=self._accept)]
-        self._threads[0].start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-        for one in list(self._open):
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-        for thread in list(self._threads):
-            thread.join(5)
-            assert not thread.is_alive()
 
     @property
     def url(self) -> str:
@@ -82,23 +65,8 @@ class ConnectProxy:
     def targets(self) -> list[str]:
         return [one.target for one in self.log]
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listening.accept()
-            except OSError:
-                return
-            self._start(self._serve, connection)
-
-    def _start(self, target: Callable[..., None], *arguments: object) -> threading.Thread:
-        thread = threading.Thread(target=target, args=arguments)
-        self._threads.append(thread)
-        thread.start()
-        return thread
-
     def _serve(self, plain: socket.socket) -> None:
         connection = plain
-        self._open.append(plain)
         try:
             if self.tls:
                 connection = self.tls.wrap_socket(plain, server_side=True)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import os
 import socket
 import ssl
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Self
 
 import h11
 from gate_origin import Client
+from threaded_listener import ThreadedListener
 from wsproto.connection import CLIENT, SERVER, Connection
 from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, TextMessage
 
@@ -30,7 +31,7 @@ def good(key: str) -> bytes:
 
 
 @dataclass
-class WebSocketSite:
+class WebSocketSite(ThreadedListener):
     """Listens on 127.0.0.1. `arrived` is the ground truth: whole messages of pages, in order; `closes` the goodbyes
     (0: the connection ended without one)."""
 
@@ -46,26 +47,14 @@ class WebSocketSite:
     closes: list[int] = field(default_factory=list)
     resets: int = 0
 
-    def __enter__(self) -> WebSocketSite:
+    def __enter__(self) -> Self:
         self.wake = threading.Event()
         self._changed = threading.Condition()
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listening.getsockname()[1]
-        self._open: list[socket.socket] = []
-        self._threads = [threading.Thread(target=self._accept)]
-        self._threads[0].start()
-        return self
+        return super().__enter__()
 
     def __exit__(self, *_: object) -> None:
         self.wake.set()
-        self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-        for one in list(self._open):
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-        for thread in list(self._threads):
-            thread.join(5)
-            assert not thread.is_alive()
+        super().__exit__()
 
     @property
     def url(self) -> str:
@@ -78,16 +67,6 @@ class WebSocketSite:
 
         await asyncio.to_thread(wait)
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listening.accept()
-            except OSError:
-                return
-            thread = threading.Thread(target=self._serve, args=(connection,))
-            self._threads.append(thread)
-            thread.start()
-
     def _tell(self, change: Callable[[], object]) -> None:
         with self._changed:
             change()
@@ -95,7 +74,6 @@ class WebSocketSite:
 
     def _serve(self, plain: socket.socket) -> None:
         connection = plain
-        self._open.append(plain)
         try:
             if self.tls:
                 connection = self.tls.wrap_socket(plain, server_side=True)
