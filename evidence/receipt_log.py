@@ -106,7 +106,7 @@ class ReceiptLog:
         middle of a line, which nobody was told of, is taken away. With `keys`, raises `LogDamaged` and signs nothing
         when the lines are not those that the newest head counts: a new head would vouch for what was changed."""
         with self._alone():
-            lines = self._whole_lines()
+            lines = self._lines(LINES)
             counted = self._unharmed(lines, keys) if keys is not None else Frontier()
             line = entry.line()
             self._add(LINES, sum(len(one) + 1 for one in lines), line)
@@ -119,7 +119,7 @@ class ReceiptLog:
     def entries(self) -> tuple[Entry, ...]:
         """Every entry in its order, read and not checked. Raises `LogUnreadable` for a line that is none."""
         found = []
-        for number, line in enumerate(self._whole_lines(), 1):
+        for number, line in enumerate(self._lines(LINES), 1):
             try:
                 found.append(Entry.model_validate_json(line))
             except ValidationError as error:
@@ -137,12 +137,12 @@ class ReceiptLog:
         head = _opened(envelope, keys)
         if at[-1] >= head.size or head.size > len(entries):
             return None
-        leaves = [leaf_hash(line) for line in self._whole_lines()[: head.size]]
+        leaves = [leaf_hash(line) for line in self._lines(LINES)[: head.size]]
         return Position(at[-1], envelope, head, inclusion_proof(leaves, at[-1]))
 
     def check(self, keys: Mapping[str, Ed25519PublicKey]) -> LogReport:
         """Every head against its signature and against the lines that it counts. Never raises for what it finds."""
-        lines = self._whole_lines()
+        lines = self._lines(LINES)
         flaws = [
             f"line {number} is not an entry in its one spelling"
             for number, line in enumerate(lines, 1)
@@ -201,9 +201,6 @@ class ReceiptLog:
             ) from error
         finally:
             os.close(lock)
-
-    def _whole_lines(self) -> list[bytes]:
-        return self._lines(LINES)
 
     def _lines(self, name: str) -> list[bytes]:
         """Those that came to their end."""
